@@ -97,7 +97,7 @@ LIMITS = {
     "examples": 5,
     "packages": 5,
     "server": 5,
-    "tests": 7,
+    "tests": 5,
 }
 SKIP = {".git", ".venv", "node_modules", "__pycache__", "sessions", "questions", "site", "scripts"}
 

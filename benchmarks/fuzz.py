@@ -32,7 +32,7 @@ from mcp_server_compaction.hosts.importing import Importer
 from tests.support.json_types import Json
 from tests.support.promises import check_readback, refusable, strings_in, temporary_archive
 from tests.support.provider_rules import problems
-from tests.support.session_rows import HOSTS, ROWS_PER_FILE, lost_words, session_file
+from tests.support.session_rows import HOSTS, ROWS_PER_FILE, missing_words, session_file
 from tests.support.strategies import FORMATS, conversations, hostile_conversations
 
 SOURCES = {"random": conversations, "damaged": hostile_conversations}
@@ -156,7 +156,7 @@ async def import_and_search(host: str, count: int) -> list[str]:
                 except Exception as error:  # noqa: BLE001 - every error is a finding
                     faults.append(f"raised: {error!r} [{path.name}]"[:300])
                     continue
-                missing = await lost_words(archive, data)
+                missing = await missing_words(archive, data)
                 faults += [f"lost: {line} [{outcome.problem}]" for line in missing]
     return faults
 

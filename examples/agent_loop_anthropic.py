@@ -86,7 +86,7 @@ def connect_model() -> Generator[AsyncAnthropic]:
 
 
 async def main() -> None:
-    """Run two turns, then read an archived output back."""
+    """Run two turns, then read an archived output."""
     with tempfile.TemporaryDirectory() as archive, connect_model() as model:
         async with Client(server_command(archive)) as client, model:
             offered = (await client.list_tools()).tools
@@ -105,9 +105,9 @@ async def main() -> None:
             agent = Agent(model, compactor, tools)
             for question in (TASK, FOLLOW_UP):
                 print(f"Model: {await agent.ask(question)}")
-            back = await compactor.read_back()
-            if back is not None:
-                output_id, text = back
+            archived = await compactor.first_archived_output()
+            if archived is not None:
+                output_id, text = archived
                 same = "exactly" if text in agent.results else "NOT"
                 print(f"\n{output_id} is {same} the text of a tool result.")
 

@@ -1,9 +1,9 @@
-"""The same agent loop with messages in OpenAI's Chat format, over plain HTTP.
+"""An agent loop with messages in OpenAI's Chat format, over plain HTTP.
 
     python examples/agent_loop_openai_format.py
 
 A scripted model on loopback answers. With OPENAI_BASE_URL (such as http://localhost:11434/v1) and
-OPENAI_MODEL any server of that format does; OPENAI_API_KEY is its key, if it wants one.
+OPENAI_MODEL any server of that format works. OPENAI_API_KEY is its key, if it requires one.
 """
 
 import json
@@ -92,7 +92,7 @@ def _tool(name: str, description: str, schema: Json) -> Json:
 
 
 async def main() -> None:
-    """Run two turns, then read an archived output back."""
+    """Run two turns, then read an archived output."""
     key = os.environ.get("OPENAI_API_KEY", "none")
     with tempfile.TemporaryDirectory() as archive, model_address() as address:
         async with (
@@ -114,9 +114,9 @@ async def main() -> None:
             agent = Agent(model, compactor, tools)
             for question in (TASK, FOLLOW_UP):
                 print(f"Model: {await agent.ask(question)}")
-            back = await compactor.read_back()
-            if back is not None:
-                output_id, text = back
+            archived = await compactor.first_archived_output()
+            if archived is not None:
+                output_id, text = archived
                 same = "exactly" if text in agent.results else "NOT"
                 print(f"\n{output_id} is {same} the text of a tool result.")
 

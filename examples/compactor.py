@@ -79,7 +79,7 @@ class Compactor:
         """Call a tool of the server and return its text, which may be an error."""
         return "\n".join(_texts(await self._client.call_tool(name, arguments)))
 
-    async def read_back(self) -> tuple[str, str] | None:
+    async def first_archived_output(self) -> tuple[str, str] | None:
         """Return the first output ID in a compacted list, and its full text."""
         if self._output_id is None:
             return None

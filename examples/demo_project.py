@@ -42,7 +42,7 @@ FILES: Mapping[str, str] = {
     f"src/{module}.py": _source(number, module) for number, module in enumerate(MODULES)
 }
 
-# Name, description and input schema, independent of any provider's format.
+# Name, description and input schema. Each loop converts them to the format of its provider.
 TOOLS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("list_files", "List the project's files.", {"type": "object", "properties": {}}),
     (

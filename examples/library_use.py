@@ -20,8 +20,8 @@ async def main() -> None:
         async with open_archive(Path(folder)) as archive:
             result = await compact(conversation.payload, request, archive=archive)
             first = await archive.read_messages(result.session_id, 0, 0)
-    print(f"{len(conversation.payload)} messages, {result.tokens.before:,} tokens came in;")
-    print(f"{len(result.messages)} messages, {result.tokens.upper:,} tokens at most go out.")
+    print(f"{len(conversation.payload)} messages, {result.tokens.before:,} tokens were passed;")
+    print(f"{len(result.messages)} messages, {result.tokens.upper:,} tokens at most are returned.")
     print(f"The archive still has the first: {json.dumps(first[0].raw)[:60]}...")
 
 

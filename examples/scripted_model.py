@@ -82,7 +82,7 @@ def _quote(request: str) -> Move:
 
 
 class ScriptedModel:
-    """Answers requests from a script and rejects one of them as too long."""
+    """A model that responds from a script and rejects one request as too long."""
 
     def __init__(self, script: Script, rejected_request: int = REJECTED_REQUEST) -> None:
         self._script = script

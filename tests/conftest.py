@@ -19,16 +19,16 @@ settings.register_profile(
 settings.register_profile("nightly", deadline=None, max_examples=4_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 if settings.get_current_profile_name() == "ci":
-    # Values that stand in the modules loaded so far are tried too: other ones with other tests
-    # before, and with any change of the code.
+    # Hypothesis also tries constants of the loaded modules. They change with the order of the
+    # tests and with every edit of the code, so CI leaves them out.
     none = providers.Constants()  # pyright: ignore[reportPrivateImportUsage]
     providers._get_local_constants = lambda: none  # pyright: ignore[reportPrivateUsage]
 
-# No test may ask a real model, whoever runs it.
+# No test may call a real model.
 for variable in [name for name in os.environ if name.startswith("MCP_COMPACTION_SUMMARIZER")]:
     os.environ.pop(variable, None)
 
-# Nor may one read the sessions of whoever runs it.
+# No test may import the sessions of the person who runs it.
 os.environ["MCP_COMPACTION_IMPORT"] = "off"
 
 

@@ -2,7 +2,7 @@
 """Claude Agent SDK: Claude Code keeps the list itself, so it gets the server and its hooks.
 
 Large outputs become previews with pointers before the model sees them, the session is archived as
-it goes, and the model has the tools to search and read what left its context.
+it grows, and the model has the tools to search and read the removed content.
 
     pip install claude-agent-sdk
     python examples/adapters/claude_agent_sdk_agent.py "What does this project do?"

@@ -1,7 +1,7 @@
 # pyright: basic, reportMissingImports=false
-"""Pydantic AI: a transport fits each request, because the messages have a format of their own.
+"""Pydantic AI: a transport fits each request, because the framework has its own message format.
 
-The same transport works for every httpx2 client that posts `messages`, such as those of OpenAI and
+The transport works for every httpx2 client that posts `messages`, such as the clients of OpenAI and
 Anthropic.
 
     pip install 'pydantic-ai-slim[openai]'

@@ -159,7 +159,7 @@ def test_a_thinking_block_is_refused_when_the_one_before_it_was_taken_out() -> N
     ]
 
 
-def test_a_thinking_block_whose_own_text_was_changed_is_refused() -> None:
+def test_thinking_block_with_changed_text_is_refused() -> None:
     before = [ASK, assistant(thought(), "one")]
     after = [ASK, assistant({**thought(), "thinking": "short"}, "one")]
     assert problems(after, "anthropic", original=before) != []
@@ -170,7 +170,7 @@ def test_a_moved_cache_breakpoint_does_not_void_thinking() -> None:
     assert problems([user("hi"), before[1]], "anthropic", original=before) == []
 
 
-def test_a_system_message_may_stand_first_only_where_the_original_began_with_one() -> None:
+def test_system_message_may_be_first_only_if_the_original_began_with_one() -> None:
     assert problems([SYSTEM, ASK], "anthropic", original=[SYSTEM, ASK]) == []
     assert problems([SYSTEM, ASK], "anthropic", original=[ASK]) != []
 
@@ -242,7 +242,7 @@ def out(id_: str) -> Json:
     return {"type": "function_call_output", "call_id": id_, "output": "ok"}
 
 
-def said(words: str) -> Json:
+def output_text(words: str) -> Json:
     content = [{"type": "output_text", "text": words}]
     return {"type": "message", "role": "assistant", "content": content}
 
@@ -250,11 +250,11 @@ def said(words: str) -> Json:
 REASONING: Json = {"type": "reasoning", "id": "rs_1", "summary": []}
 
 RESPONSES_GOOD: dict[str, list[Json]] = {
-    "an answered call": [ASK, REASONING, fc("a"), out("a"), said("done")],
-    "an output that comes later": [ASK, fc("a"), said("meanwhile"), out("a")],
+    "an answered call": [ASK, REASONING, fc("a"), out("a"), output_text("done")],
+    "an output that comes later": [ASK, fc("a"), output_text("meanwhile"), out("a")],
     "parallel calls": [ASK, fc("a"), fc("b"), out("b"), out("a")],
     "unknown items": [ASK, {"type": "x_item"}, {"type": "compaction", "encrypted_content": "x"}],
-    "reasoning before an answer": [ASK, REASONING, said("yes")],
+    "reasoning before an answer": [ASK, REASONING, output_text("yes")],
 }
 
 RESPONSES_BAD: dict[str, list[Json]] = {
@@ -382,7 +382,7 @@ def test_a_gemini_call_of_the_current_turn_keeps_its_signature() -> None:
     assert problems([*after, *older], "gemini", original=[*before, *older]) == []
 
 
-# pi, and what all formats share
+# pi, and the rules of all formats
 
 
 def pi_call(*ids: str) -> Json:
@@ -429,32 +429,32 @@ def reasoning(words: str = "hm") -> Json:
     return {"reasoningContent": {"reasoningText": {"text": words, "signature": "x"}}}
 
 
-SAID: Json = {"text": "x"}
+TEXT: Json = {"text": "x"}
 POINT: Json = {"cachePoint": {"type": "default"}}
-CONVERSE_ASK = converse_user(SAID)
+CONVERSE_ASK = converse_user(TEXT)
 CONVERSE_GOOD: dict[str, list[Json]] = {
-    "parallel calls, and what the user says beside": [
+    "parallel calls, and a text of the user next to the results": [
         CONVERSE_ASK,
         converse(reasoning(), tool_use("a"), tool_use("b")),
-        converse_user(tool_result("b", {"text": ""}), tool_result("a"), SAID, POINT),
+        converse_user(tool_result("b", {"text": ""}), tool_result("a"), TEXT, POINT),
     ],
-    "a document beside a text": [
-        converse_user({"document": {"name": "n", "source": {"bytes": "AA"}}}, SAID)
+    "a document next to a text": [
+        converse_user({"document": {"name": "n", "source": {"bytes": "AA"}}}, TEXT)
     ],
     "unknown blocks": [converse_user({"xWidget": {}})],
-    "cache points behind texts and results": [
-        converse_user(SAID, POINT),
-        converse(SAID, tool_use("a"), POINT),
+    "cache points after texts and results": [
+        converse_user(TEXT, POINT),
+        converse(TEXT, tool_use("a"), POINT),
         converse_user(tool_result("a"), POINT),
     ],
 }
 CONVERSE_BAD: dict[str, list[Json]] = {
-    "unknown role": [{"role": "system", "content": [SAID]}],
+    "unknown role": [{"role": "system", "content": [TEXT]}],
     "no content": [converse_user()],
-    "a block of two kinds": [converse_user({**SAID, **POINT})],
-    "the first message is the assistant's": [converse(SAID)],
+    "a block of two kinds": [converse_user({**TEXT, **POINT})],
+    "the first message is the assistant's": [converse(TEXT)],
     "a second message of role user": [CONVERSE_ASK, CONVERSE_ASK],
-    "a second message of role assistant": [CONVERSE_ASK, converse(SAID), converse(SAID)],
+    "a second message of role assistant": [CONVERSE_ASK, converse(TEXT), converse(TEXT)],
     "no content but cache points": [converse_user(POINT)],
     "a text block without a visible character": [converse_user({"text": " "})],
     "a document without a text": [
@@ -474,7 +474,7 @@ CONVERSE_BAD: dict[str, list[Json]] = {
     "results follow other content": [
         CONVERSE_ASK,
         converse(tool_use("a")),
-        converse_user(SAID, tool_result("a")),
+        converse_user(TEXT, tool_result("a")),
     ],
     "call id 'a' comes 2 times": [
         CONVERSE_ASK,
@@ -491,9 +491,9 @@ CONVERSE_BAD: dict[str, list[Json]] = {
         converse(tool_use("a")),
         converse_user(tool_result("a", {"json": [1]})),
     ],
-    "5 cache points": [converse_user(*[SAID, POINT] * 5)],
-    "a cache point after reasoning": [CONVERSE_ASK, converse(SAID, reasoning(), POINT, SAID)],
-    "ends in reasoning": [CONVERSE_ASK, converse(SAID, reasoning())],
+    "5 cache points": [converse_user(*[TEXT, POINT] * 5)],
+    "a cache point after reasoning": [CONVERSE_ASK, converse(TEXT, reasoning(), POINT, TEXT)],
+    "ends in reasoning": [CONVERSE_ASK, converse(TEXT, reasoning())],
     "ends in whitespace": [CONVERSE_ASK, converse({"text": "x "})],
 }
 
@@ -511,8 +511,8 @@ def test_converse_refuses(named: str) -> None:
 
 
 def test_converse_reasoning_is_void_after_a_change_but_not_after_a_moved_cache_point() -> None:
-    before = [CONVERSE_ASK, converse(reasoning(), SAID)]
-    moved = [converse_user(SAID, POINT), before[1]]
+    before = [CONVERSE_ASK, converse(reasoning(), TEXT)]
+    moved = [converse_user(TEXT, POINT), before[1]]
     changed = [converse_user({"text": "y"}), before[1]]
     assert problems(moved, "bedrock-converse", original=before) == []
     assert problems(changed, "bedrock-converse", original=before) == [
@@ -523,7 +523,7 @@ def test_converse_reasoning_is_void_after_a_change_but_not_after_a_moved_cache_p
 OPEN_AT_THE_END: dict[str, list[Json]] = {
     "anthropic": [ASK, assistant(use("a"), use("b"))],
     "openai-chat": [ASK, chat("a", "b"), tool("a")],
-    "openai-responses": [ASK, REASONING, said("I look."), fc("a"), fc("b"), out("a")],
+    "openai-responses": [ASK, REASONING, output_text("I look."), fc("a"), fc("b"), out("a")],
     "gemini": [GEMINI_ASK, gemini("model", gemini_call("f"))],
     "pi": [ASK, pi_call("a", "b"), pi_result("a")],
     "bedrock-converse": [CONVERSE_ASK, converse(tool_use("a"), tool_use("b"))],
@@ -539,7 +539,7 @@ def test_a_call_open_at_the_end_passes_only_if_the_original_ended_with_it(format
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_only_json_passes(format: str) -> None:
+def test_values_that_json_cannot_hold_are_refused(format: str) -> None:
     ask = {"gemini": GEMINI_ASK, "bedrock-converse": CONVERSE_ASK}.get(format, ASK)
     assert problems([{**ask, "x": float("nan")}], format) != []
     assert problems([{**ask, "x": (1, 2)}], format) != []

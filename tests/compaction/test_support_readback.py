@@ -15,7 +15,7 @@ from tests.support.synthetic import synthetic_session
 Json = dict[str, Any]
 
 
-def test_nothing_was_removed_from_an_unchanged_conversation() -> None:
+def test_unchanged_conversation_has_no_removed_texts() -> None:
     for transcript in sample_transcripts():
         assert removed_texts(transcript.payload, transcript.payload, transcript.format) == []
 
@@ -59,13 +59,13 @@ def test_arguments_in_a_json_string_are_read_string_by_string() -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_whatever_a_conversation_says_is_found_when_all_of_it_is_gone(format: str) -> None:
+def test_every_removed_text_occurs_in_the_original_conversation(format: str) -> None:
     @settings(max_examples=10, deadline=None)
     @given(conversations(format))
     def holds(conversation: list[Json]) -> None:
         raw = json.dumps(conversation, ensure_ascii=False)
         for removed in removed_texts(conversation, [], format):
-            # Arguments may stand as a JSON string inside the JSON.
+            # Arguments may be a JSON string inside the JSON.
             once = json.dumps(removed.text, ensure_ascii=False)[1:-1]
             twice = json.dumps(json.dumps(removed.text), ensure_ascii=False)[3:-3]
             assert once in raw or twice in raw
@@ -75,16 +75,16 @@ def test_whatever_a_conversation_says_is_found_when_all_of_it_is_gone(format: st
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_dropped_message_is_missed_unless_another_says_the_same(format: str) -> None:
+def test_dropped_message_is_reported_unless_another_has_the_same_text(format: str) -> None:
     @settings(max_examples=10, deadline=None)
     @given(hostile_conversations(format), st.integers(0, 50))
     def holds(conversation: list[Json], place: int) -> None:
         dropped = place % max(1, len(conversation))
-        kept = conversation[:dropped] + conversation[dropped + 1 :]
-        gone = {removed.text for removed in removed_texts(conversation, kept, format)}
+        remaining = conversation[:dropped] + conversation[dropped + 1 :]
+        removed_words = {removed.text for removed in removed_texts(conversation, remaining, format)}
         all_texts = {removed.text for removed in removed_texts(conversation, [], format)}
-        kept_texts = {removed.text for removed in removed_texts(kept, [], format)}
-        assert gone == all_texts - kept_texts
+        remaining_texts = {removed.text for removed in removed_texts(remaining, [], format)}
+        assert removed_words == all_texts - remaining_texts
 
     holds()
 

@@ -30,9 +30,9 @@ QUICK = settings(
 )
 
 EXAMPLES = pytest.mark.skipif(
-    settings.get_current_profile_name() != "ci", reason="new examples are looked for"
+    settings.get_current_profile_name() != "ci", reason="this profile draws new examples each time"
 )
-# Damage that every format with ids of its own, or without, must notice in some place.
+# Damage that the rules of every format must notice at some index, with or without call IDs.
 BREAKS_EVERY_FORMAT = ("drop message", "drop head", "move to front")
 
 
@@ -76,7 +76,7 @@ def test_a_mutation_breaks_a_good_conversation_somewhere(name: str, format: str)
     assert any(problems(payload, format) for payload in broken)
 
 
-def test_every_mutation_changes_something_in_some_format() -> None:
+def test_mutations_change_a_list_in_at_least_one_format() -> None:
     lists = {format: render([TURN, TURN], format) for format in FORMATS}
     for name in MUTATIONS:
         assert any(
@@ -109,10 +109,10 @@ def test_an_example_with_a_tool_call_shrinks_to_one_short_turn(format: str) -> N
 
 
 @pytest.mark.slow
-# What is found first may be large; it is made small before anybody reads it.
+# The first example may be large; Hypothesis shrinks it before anybody reads it.
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")
 @pytest.mark.parametrize("format", FORMATS)
-def test_hostile_conversations_reach_what_the_provider_refuses(format: str) -> None:
+def test_hostile_conversations_include_lists_that_providers_refuse(format: str) -> None:
     def is_refused(conversation: list[Json]) -> bool:
         return bool(conversation and problems(conversation, format))
 

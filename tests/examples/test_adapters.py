@@ -59,19 +59,17 @@ def needs(package: str) -> None:
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_a_framework_that_keeps_its_whole_history_sends_what_fits(
-    name: str, tmp_path: Path
-) -> None:
+def test_framework_with_its_full_history_sends_a_list_that_fits(name: str, tmp_path: Path) -> None:
     needs(ADAPTERS[name])
     lines = run_example(f"adapters/{name}", tmp_path).splitlines()
-    # What the source says, though the model's context no longer held it.
+    # The line is from a source file that the context of the model no longer contained.
     assert "Model: It says: Step 7 of the basket, as agreed in ticket 107." in lines
-    calls, whole, compacted = (
+    calls, full_lists, compacted_lists = (
         int(part.split()[0]) for part in lines[-1].replace(":", ",").split(",")
     )
     assert calls >= 17
-    assert whole <= 2
-    assert compacted > 0
+    assert full_lists <= 2
+    assert compacted_lists > 0
 
 
 def test_hooks_of_the_claude_agent_sdk_shorten_a_large_output(tmp_path: Path) -> None:
@@ -102,7 +100,7 @@ def test_hooks_of_the_claude_agent_sdk_shorten_a_large_output(tmp_path: Path) ->
     assert len(changed["stdout"]) < len(text) / 10
 
 
-def test_every_adapter_is_run_here() -> None:
+def test_adapters_are_all_tested() -> None:
     programs = {
         path.name
         for path in (EXAMPLES / "adapters").glob("*.py")

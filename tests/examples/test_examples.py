@@ -1,4 +1,4 @@
-"""Every example runs as a user would run it, offline, and does what it says."""
+"""Every example runs offline, as a user runs it, and does its task."""
 
 import os
 import subprocess
@@ -68,11 +68,11 @@ def test_agent_loop_compacts_recovers_from_a_rejection_and_reads_back(
 
 
 def test_library_example_reduces_a_real_session_to_its_target(tmp_path: Path) -> None:
-    input_line, output_line, kept = run_example("library_use.py", tmp_path).splitlines()
+    input_line, output_line, archive_line = run_example("library_use.py", tmp_path).splitlines()
     assert input_line.startswith("914 messages")
     tokens = int(output_line.split(" messages, ")[1].split()[0].replace(",", ""))
     assert 10_000 < tokens <= 40_000
-    assert '{"role": "user"' in kept
+    assert '{"role": "user"' in archive_line
 
 
 def test_background_example_replaces_only_prepared_messages(tmp_path: Path) -> None:

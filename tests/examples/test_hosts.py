@@ -31,7 +31,7 @@ SERVERS_KEYS = {
 
 
 def entry_of(name: str) -> dict[str, Any]:
-    """The one server that a configuration registers."""
+    """Return the server entry of a configuration, which must have exactly one."""
     text = (HOSTS / name).read_text(encoding="utf-8")
     document = tomllib.loads(text) if name.endswith(".toml") else json.loads(text)
     assert list(document) == [SERVERS_KEYS[name]]
@@ -47,7 +47,7 @@ def command_of(name: str) -> list[str]:
     return entry["command"]
 
 
-def test_every_configuration_is_known_here_and_explained() -> None:
+def test_configurations_are_all_tested_and_documented() -> None:
     files = {path.name for path in HOSTS.iterdir()} - {"README.md"}
     assert files == set(SERVERS_KEYS)
     explained = (HOSTS / "README.md").read_text(encoding="utf-8")
@@ -61,7 +61,7 @@ def test_a_host_starts_the_script_that_the_package_installs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["claude-code.mcp.json", "vscode-mcp.json"])
-def test_hosts_that_want_the_transport_are_told_it(name: str) -> None:
+def test_configuration_names_the_transport_if_its_host_requires_it(name: str) -> None:
     assert entry_of(name)["type"] == "stdio"
 
 

@@ -25,12 +25,12 @@ RUN_SECONDS = 120
 WINDOW = 12_000
 STEPS = 24
 
-# The same conversation in the same two ways, with every seventh answer lost.
+# Runs the conversation of `_python_lists`, and loses every seventh reply.
 LOOP = """
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { CompactionClient } from "./build/compaction_client.js";
-const { command, args, turns, keepsHistory, window } = JSON.parse(process.env.WISHES);
+const { command, args, turns, keepsHistory, window } = JSON.parse(process.env.SETTINGS);
 const server = new Client({ name: "loop", version: "1" });
 await server.connect(new StdioClientTransport({ command, args, env: process.env }));
 let calls = 0;
@@ -94,12 +94,12 @@ def run(command: Sequence[str], folder: Path, environment: dict[str, str]) -> st
 
 
 @pytest.mark.parametrize("keeps_history", [False, True])
-def test_it_gives_the_lists_that_the_python_client_gives(
+def test_typescript_client_returns_the_lists_of_the_python_client(
     folder: Path, tmp_path: Path, keeps_history: bool
 ) -> None:
     turns = [turn(number, (2, 40, 90)[number % 3]) for number in range(STEPS)]
     archive = tmp_path / "typescript"
-    wishes = {
+    settings = {
         "command": sys.executable,
         "args": ["-m", "mcp_server_compaction", "--archive", str(archive)],
         "turns": turns,
@@ -107,10 +107,12 @@ def test_it_gives_the_lists_that_the_python_client_gives(
         "window": WINDOW,
     }
     (folder / "loop.mjs").write_text(LOOP, encoding="utf-8")
-    ours = json.loads(run(["node", "loop.mjs"], folder, {"WISHES": json.dumps(wishes)}))
-    theirs, sent = anyio.run(_python_lists, tmp_path / "python", turns, keeps_history)
-    assert [without_places(fitted) for fitted in ours["lists"]] == [*map(without_places, theirs)]
-    assert ours["sent"] == sent
+    typescript = json.loads(run(["node", "loop.mjs"], folder, {"SETTINGS": json.dumps(settings)}))
+    python_lists, sent = anyio.run(_python_lists, tmp_path / "python", turns, keeps_history)
+    assert [without_places(fitted) for fitted in typescript["lists"]] == [
+        *map(without_places, python_lists)
+    ]
+    assert typescript["sent"] == sent
     assert sent.count("new") > STEPS * 2 / 3
 
 
@@ -142,7 +144,7 @@ async def _python_lists(
     return lists, sent
 
 
-def test_the_vercel_ai_sdk_sends_what_fits(folder: Path, tmp_path: Path) -> None:
+def test_vercel_ai_sdk_sends_a_list_that_fits(folder: Path, tmp_path: Path) -> None:
     sys.path.insert(0, str(EXAMPLES))
     try:
         project, scripted = map(import_module, ("demo_project", "scripted_model"))

@@ -74,7 +74,7 @@ def _codex(home: Path, url: str) -> dict[str, str]:
 def _ask_codex(text: str, session_id: str | None) -> list[str]:
     # A test computer may not be able to run the sandbox of Codex.
     options = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
-    options += ["--dangerously-bypass-hook-trust"]  # nobody can allow the hooks
+    options += ["--dangerously-bypass-hook-trust"]  # a test has no user who could allow the hooks
     resume = ["resume", session_id] if session_id else []
     return ["exec", *options, *resume, text]
 

@@ -229,19 +229,19 @@ def test_gemini_cli_installs_the_extension_and_connects_to_the_server(
     (tmp_path / ".gemini").mkdir()
     (tmp_path / ".gemini/trustedFolders.json").write_text(json.dumps(trusted), encoding="utf-8")
 
-    def gemini_says(*arguments: str) -> str:
+    def gemini_output(*arguments: str) -> str:
         return _run([gemini, *arguments], tmp_path, path=_path_with_node())
 
     _install_program(tmp_path)
 
-    assert "successfully validated" in gemini_says("extensions", "validate", str(EXTENSION))
-    gemini_says("extensions", "install", str(EXTENSION), "--consent")
-    listed = gemini_says("extensions", "list")
+    assert "successfully validated" in gemini_output("extensions", "validate", str(EXTENSION))
+    gemini_output("extensions", "install", str(EXTENSION), "--consent")
+    listed = gemini_output("extensions", "list")
     assert "compaction" in listed
     assert "earlier-work" in listed
-    assert re.search(r"compaction.*start\.sh.*Connected", gemini_says("mcp", "list"))
-    gemini_says("extensions", "uninstall", "compaction")
-    assert "No extensions" in gemini_says("extensions", "list")
+    assert re.search(r"compaction.*start\.sh.*Connected", gemini_output("mcp", "list"))
+    gemini_output("extensions", "uninstall", "compaction")
+    assert "No extensions" in gemini_output("extensions", "list")
 
 
 def test_plugin_of_claude_code_shortens_outputs_and_archives_sessions(

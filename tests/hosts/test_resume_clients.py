@@ -56,7 +56,7 @@ def _texts(value: object) -> list[str]:
 
 
 def _check_pairs(request: Json) -> None:
-    """Check that every call in the request has its result, in the same order."""
+    """Check that calls and results of the request have equal IDs in equal order."""
     messages: list[Json] = request.get("messages", [])
     blocks: list[Any] = [block for message in messages for block in message["content"]]
     items: list[Json] = request.get("input") or list(filter(is_object, blocks))
@@ -100,7 +100,7 @@ def test_host_continues_a_compacted_session(name: str, npm_folder: Path, tmp_pat
         assert (imported["sessions"], imported["failed"]) == (1, 0)
         assert imported["messages_written"] == _NEW_MESSAGES[name]
 
-        # The next compaction continues the same session and writes a summary.
+        # The next compaction continues the session and writes a summary.
         again = _run(host, "compact", "current", "--resume", name, "--mode", "full")
         assert again["session_id"] == report["session_id"]
         host.ask("What is the release called?", again["resume"]["session_id"])

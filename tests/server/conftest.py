@@ -12,7 +12,7 @@ from .helpers import Era
 
 @pytest.fixture(params=["modern", "legacy"])
 def era(request: pytest.FixtureRequest) -> Era:
-    """The protocol's present form, and the one with a handshake that today's hosts speak."""
+    """Version of the protocol: the current one, or the older one with a handshake."""
     return request.param
 
 
@@ -26,7 +26,7 @@ def files(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def config(tmp_path: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
-    """A server with an archive of its own."""
+    """Return the configuration of a server with an empty archive."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return Config(archive_folder=tmp_path / "archive", roots=roots_of([files]))
 

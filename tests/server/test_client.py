@@ -1,8 +1,8 @@
-"""`CompactionClient` on real servers: it gives the very list that whole lists would have given.
+"""`CompactionClient` on real servers returns the list that calls with full lists return.
 
-What can go wrong between two calls goes wrong here in any order: an answer is lost after the server
-has acted, a call never arrives or is cancelled, the server starts anew or loses its archive, the
-session goes on elsewhere, the host edits its list.
+Between two calls, these events happen in any order: a reply is lost after the server has acted, a
+call never arrives or is cancelled, the server restarts or loses its archive, another client
+continues the session, the host edits its list.
 """
 
 import json
@@ -47,7 +47,7 @@ def turn(number: int, lines: int) -> list[Json]:
     ]
 
 
-class LostError(Exception):
+class BrokenConnectionError(Exception):
     """The connection broke."""
 
 
@@ -63,13 +63,13 @@ class Line:
 
     async def call_tool(self, name: str, arguments: Json) -> Any:
         if self.fate == "never arrives":
-            raise LostError
+            raise BrokenConnectionError
         # As it travels: nothing is shared with the caller.
         result = await self.client.call_tool(name, json.loads(json.dumps(arguments)))
         self.arrived.append(arguments)
         self.done += not result.is_error
         if self.fate == "is lost":
-            raise LostError
+            raise BrokenConnectionError
         if self.fate == "is cancelled":
             self.scope.cancel()
             await anyio.lowlevel.checkpoint()
@@ -78,14 +78,14 @@ class Line:
 
 @asynccontextmanager
 async def lines(folder: Path | None = None) -> AsyncGenerator[tuple[Line, Line]]:
-    """Lines to two servers with archives of their own."""
+    """Connect to two servers with separate archives."""
     with TemporaryDirectory() as own:
         first, second = (Config(archive_folder=(folder or Path(own)) / name) for name in "ab")
         async with connect(first) as client, connect(second) as other:
             yield Line(client), Line(other)
 
 
-async def fitted_whole(line: Line, messages: list[Json]) -> list[Json]:
+async def fitted_from_full_list(line: Line, messages: list[Json]) -> list[Json]:
     """Return the list of a caller that passes and receives whole lists."""
     arguments: Json = {"messages": messages, "session_id": "s", "context_window": WINDOW}
     arguments |= {"reply": "messages"}
@@ -94,9 +94,9 @@ async def fitted_whole(line: Line, messages: list[Json]) -> list[Json]:
 
 
 def without_places(messages: list[Json] | None) -> str:
-    """Return the list without numbers and branches of the archive.
+    """Return the list as JSON without message numbers and branches of the archive.
 
-    A whole history and the context that stands for it lie on branches of their own.
+    A full history and the context that replaces it are separate branches.
     """
     text = json.dumps(messages)
     text = re.sub(r"(transcript://\w+/messages/)\d+-\d+(@[0-9a-f]{12})?", r"\1", text)
@@ -110,7 +110,7 @@ async def check_pointers(line: Line, messages: list[Json]) -> None:
         assert not answer.is_error, (pointer, answer.content)
 
 
-async def say_elsewhere(line: Line) -> None:
+async def extend_elsewhere(line: Line) -> None:
     """Extend the session without the client's knowledge, if there is one."""
     new = [{"role": "user", "content": "Said on another machine."}]
     arguments = {"new_messages": new, "session_id": "s", "context_window": WINDOW}
@@ -118,16 +118,18 @@ async def say_elsewhere(line: Line) -> None:
 
 
 def edited(messages: list[Json]) -> list[Json]:
-    """The list as a user leaves it who takes the last step back and says something else."""
-    kept = messages[:-2] if len(messages) > 3 else messages
-    return [*kept, {"role": "user", "content": "No, otherwise."}]
+    """Return the list after the user undid the last step and wrote something else."""
+    remaining = messages[:-2] if len(messages) > 3 else messages
+    return [*remaining, {"role": "user", "content": "No, otherwise."}]
 
 
 class Host:
-    """A program that keeps a conversation, in one of two ways, and its client.
+    """A program with a conversation, and its client.
 
-    It hands in all it ever had, or the list that it was given back. `given` has every message that
-    an answered call handed in, since the archive began.
+    Attributes:
+        keeps_history: Whether each call passes the full history. If not, it passes the last
+            returned list plus new messages.
+        given: Messages of all completed calls since the archive was created.
     """
 
     def __init__(self, keeps_history: bool) -> None:
@@ -142,29 +144,29 @@ class Host:
         assert self.line is not None
         return await self.line.call_tool(name, arguments)
 
-    async def step(self, line: Line, whole_line: Line, fate: Fate) -> None:
+    async def step(self, line: Line, full_line: Line, fate: Fate) -> None:
         """Make one call, and compare it with the result for whole lists."""
         self.line, line.fate, line.scope = line, fate, anyio.CancelScope()
         before, done, fitted = json.dumps(self.messages), line.done, None
         with line.scope:
             try:
                 fitted = await self.client.fit(self.messages)
-            except LostError:
+            except BrokenConnectionError:
                 assert fate in {"is lost", "never arrives"}
         assert json.dumps(self.messages) == before
-        if line.done == done:  # it never arrived, or all that arrived was refused new messages
+        if line.done == done:  # no call arrived, or the server refused the new messages
             assert fate != "arrives"
             return
-        whole = await fitted_whole(whole_line, self.messages)
+        expected = await fitted_from_full_list(full_line, self.messages)
         if fitted is None:
             assert fate != "arrives"
             return
         if self.keeps_history:
-            assert without_places(fitted) == without_places(whole)
+            assert without_places(fitted) == without_places(expected)
         else:
-            assert fitted == whole
+            assert fitted == expected
         assert not problems(fitted, "anthropic")
-        if self.keeps_history or self.has_first_archive:  # a pointer into a lost one leads nowhere
+        if self.keeps_history or self.has_first_archive:  # pointers into a lost archive are dead
             await check_pointers(line, fitted)
         self.given += self.messages
         if not self.keeps_history:
@@ -177,32 +179,34 @@ async def check(keeps_history: bool, steps: list[tuple[Event, int, Fate]]) -> No
         archives = 0
         while number < len(steps):
             root = Path(folder, str(archives))
-            async with lines(root) as (line, whole_line):
+            async with lines(root) as (line, full_line):
                 while number < len(steps):
                     event, size, fate = steps[number]
                     number += 1
                     if event == "goes on elsewhere" and host.given:
-                        await say_elsewhere(line)
-                        await say_elsewhere(whole_line)
+                        await extend_elsewhere(line)
+                        await extend_elsewhere(full_line)
                     if event == "edit":
                         host.messages = edited(host.messages)
                     host.messages = [*host.messages, *turn(number, size)]
-                    await host.step(line, whole_line, fate)
+                    await host.step(line, full_line, fate)
                     if event in {"restart", "other archive"}:
                         break
             if event == "other archive" or number == len(steps):
-                await check_kept(root / "a", host.given)
+                await check_archived(root / "a", host.given)
                 archives, host.given = archives + 1, []
                 host.has_first_archive = False
 
 
-async def check_kept(folder: Path, given: list[Json]) -> None:
+async def check_archived(folder: Path, given: list[Json]) -> None:
     """Check that the archive has every message of completed calls."""
-    steps = [one for one in given if one["role"] == "assistant" and "Step" in json.dumps(one)]
+    steps = [
+        entry for entry in given if entry["role"] == "assistant" and "Step" in json.dumps(entry)
+    ]
     if given:
         async with open_archive(folder, index_root=folder / "index") as archive:
-            kept = [message.raw for message in await archive.read_messages("s", 0, 1_000)]
-        assert all(step in kept for step in steps)
+            archived = [message.raw for message in await archive.read_messages("s", 0, 1_000)]
+        assert all(step in archived for step in steps)
 
 
 EVENTS: list[Event] = ["restart", "other archive", "goes on elsewhere", "edit"]
@@ -245,23 +249,26 @@ async def test_client_sends_only_new_messages(keeps_history: bool) -> None:
 
 
 async def test_client_notices_lists_changed_in_place() -> None:
-    async with lines() as (line, whole_line):
+    async with lines() as (line, full_line):
         compaction = CompactionClient(line, context_window=200_000)
         messages = conversation(2, 4)
         fitted = await compaction.fit(messages)
         assert all(a is b for a, b in zip(fitted, messages, strict=True))
         messages[0]["content"] = "Something else."
         assert await compaction.fit(messages) == messages
-        assert "messages" in line.arrived[-1], "handed in whole"
+        assert "messages" in line.arrived[-1], "the client passed the full list"
         compaction = CompactionClient(line, session_id="s", context_window=WINDOW)
         history = conversation(12, 40)
         fitted = await compaction.fit(history)
-        whole = await fitted_whole(whole_line, history)
-        assert fitted == whole != history
+        expected = await fitted_from_full_list(full_line, history)
+        assert fitted == expected != history
         fitted[0]["content"] = "Overwritten by the caller."
         history = [*history, *turn(99, 2)]
-        fitted, whole = await compaction.fit(history), await fitted_whole(whole_line, history)
-        assert without_places(fitted) == without_places(whole)
+        fitted, expected = (
+            await compaction.fit(history),
+            await fitted_from_full_list(full_line, history),
+        )
+        assert without_places(fitted) == without_places(expected)
 
 
 async def test_client_retries_once_when_the_prompt_is_too_long(config: Config) -> None:

@@ -40,14 +40,14 @@ _SAMPLE = (
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """One conversation.
+    """A conversation with its format and origin.
 
     Attributes:
         name: `folder/file`, unique.
         format: "anthropic", "openai-chat" or "pi".
         payload: The raw messages. Shared between tests: never edit it.
         kind: "coding", "service" or "sample".
-        path: The file it came from, as it stands in the repository.
+        path: File of the repository with the conversation.
     """
 
     name: str
@@ -107,11 +107,11 @@ def _dialogue(text: str) -> list[Json]:
     ends = [match.start() - 1 for match in starts[1:]] + [len(text)]
     messages: list[Json] = []
     for match, end in zip(starts, ends, strict=True):
-        speaker, said = match[1], text[match.end() : end]
+        speaker, words = match[1], text[match.end() : end]
         if speaker == "tool":
-            messages.append({"role": "user", "content": f"tool: {said}"})
-        elif said != "None":
-            messages.append({"role": speaker, "content": said})
+            messages.append({"role": "user", "content": f"tool: {words}"})
+        elif words != "None":
+            messages.append({"role": speaker, "content": words})
     return messages
 
 
@@ -145,7 +145,7 @@ def _claude_code() -> Iterator[Transcript]:
 def _anthropic_messages(lines: list[Any]) -> list[Json]:
     """Return the API's messages from session lines; other lines are skipped.
 
-    Claude Code writes one line for each block of a response. Consecutive lines with the same
+    Claude Code writes one line for each block of a response. Consecutive lines that share a
     message ID are one message.
     """
     messages: list[Json] = []
@@ -154,12 +154,12 @@ def _anthropic_messages(lines: list[Any]) -> list[Json]:
         message = line.get("message") if is_object(line) else None
         if not is_object(message) or not _is_content(message.get("content")):
             continue
-        said = {"role": message["role"], "content": message["content"]}
+        entry = {"role": message["role"], "content": message["content"]}
         if last_id is not None and message.get("id") == last_id:
-            merged = [*messages[-1]["content"], *said["content"]]
-            messages[-1] = {**said, "content": merged}
+            merged = [*messages[-1]["content"], *entry["content"]]
+            messages[-1] = {**entry, "content": merged}
         else:
-            messages.append(said)
+            messages.append(entry)
         last_id = message.get("id")
     return messages
 

@@ -15,10 +15,10 @@ _END_SECONDS = 30.0
 
 
 class Statements:
-    """What was asked, in its order, whichever connection it came over.
+    """Statements of all connections, in the order in which they arrived.
 
     Attributes:
-        address: How to connect over this way.
+        address: URL of a connection through the proxy.
     """
 
     def __init__(self, address: str) -> None:
@@ -33,8 +33,8 @@ class Statements:
     def take(self) -> list[str]:
         """Return the statements since the last call."""
         with self._lock:
-            taken, self._asked = self._asked, []
-        return taken
+            statements, self._asked = self._asked, []
+        return statements
 
 
 @contextmanager
@@ -62,10 +62,10 @@ def counted(address: str) -> Generator[Statements]:
 
         def serve(client: socket.socket) -> None:
             with client, _connected(host, port) as server:
-                back = threading.Thread(target=_pass, args=(server, client))
-                back.start()
+                replies = threading.Thread(target=_pass, args=(server, client))
+                replies.start()
                 _ask(client, server, statements)
-                back.join()
+                replies.join()
 
         accepting = threading.Thread(target=accept)
         accepting.start()
@@ -73,8 +73,8 @@ def counted(address: str) -> Generator[Statements]:
             yield statements
         finally:
             listener.shutdown(socket.SHUT_RDWR)
-            for one in (accepting, *ways):
-                one.join(_END_SECONDS)
+            for thread in (accepting, *ways):
+                thread.join(_END_SECONDS)
             listener.close()
 
 
@@ -109,6 +109,6 @@ def _ask(client: socket.socket, server: socket.socket, statements: Statements) -
 
 
 def _close(*sockets: socket.socket) -> None:
-    for one in sockets:
+    for endpoint in sockets:
         with suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)
+            endpoint.shutdown(socket.SHUT_RDWR)

@@ -1,7 +1,7 @@
-"""Texts that would run, load or send something, were they taken for markup.
+"""Texts that run, load or send something if a page shows them without escaping.
 
-Two hundred: each of the ways in, in four dresses. What one would do is seen from outside: it sets
-`window.ran`, opens a dialog, asks `evil.invalid` for something, or makes an element of its own.
+There are two hundred: each attack in four wrappings. A test detects a successful attack because it
+sets `window.ran`, opens a dialog, sends a request to `evil.invalid`, or adds an element.
 """
 
 from collections.abc import Iterator

@@ -14,22 +14,22 @@ from typing import Any, TypeAlias
 
 Json: TypeAlias = dict[str, Any]
 
-# The longest that a hanging answer holds its connection; a test that waits for it has failed.
+# Maximum duration of a hanging response; a test that waits for its end has failed.
 HANG_SECONDS = 30
 _PIECE_CHARS = 40
 
 
 @dataclass(frozen=True)
 class Says:
-    """An answer with text.
+    """A response with text.
 
     Attributes:
-        text: What it says.
-        stop_reason: Why it ends.
-        calls_tool: Whether a tool call stands in it, too.
-        thinking: What it thinks before.
-        breaks_off: "close" ends the stream in good order before its end, "cut" in the middle of a
-            chunk, "error" with an error event.
+        text: Text of the response; empty for none.
+        stop_reason: Stop reason of the API.
+        calls_tool: Whether the response also contains a tool call.
+        thinking: Thinking before the text; empty for none.
+        breaks_off: How the stream ends early: "close" ends it between two events, "cut" within a
+            chunk, "error" with an error event. Empty for a complete response.
     """
 
     text: str
@@ -51,7 +51,7 @@ class Fails:
 
 @dataclass(frozen=True)
 class Hangs:
-    """No response: the connection stays open after the first words."""
+    """A response that stops after its first words, while the connection stays open."""
 
     text: str = ""
 
@@ -70,13 +70,15 @@ Script: TypeAlias = Callable[[Json], Reply]
 
 @dataclass
 class MessagesApi:
-    """The server, and what it was asked.
+    """The running server and its recorded requests.
 
     Attributes:
-        url: Its address.
-        requests: The bodies, in the order of their arrival.
-        headers: The headers of each.
-        hung_up: Set when a client closed the connection of a hanging answer.
+        url: Address of the server.
+        requests: Bodies of all requests, in the order of their arrival.
+        headers: Headers of each request.
+        asked: Set when the first request arrives.
+        hung_up: Set when a client closed the connection of a hanging response.
+        closing: Set when the server stops.
     """
 
     url: str = ""
@@ -88,14 +90,14 @@ class MessagesApi:
     lock: Lock = field(default_factory=Lock)
 
 
-def one_after_the_other(*replies: Reply) -> Script:
+def replies_in_order(*replies: Reply) -> Script:
     """Return a script that gives each reply once, then the last reply forever."""
-    left = list(replies)
+    remaining = list(replies)
     lock = Lock()
 
     def next_reply(_: Json) -> Reply:
         with lock:
-            return left.pop(0) if len(left) > 1 else left[0]
+            return remaining.pop(0) if len(remaining) > 1 else remaining[0]
 
     return next_reply
 
@@ -171,8 +173,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _break_off(self, reply: Says, body: Json) -> None:
-        told = events(reply, body)
-        self._send(*told[: len(told) // 2])
+        stream = events(reply, body)
+        self._send(*stream[: len(stream) // 2])
         self.close_connection = True
         if reply.breaks_off == "cut":
             self.wfile.write(b"fff\r\nevent: content_block_delta\nda")
@@ -205,8 +207,8 @@ class _Handler(BaseHTTPRequestHandler):
                 continue
         return True
 
-    def _send(self, *told: Json) -> None:
-        for event in told:
+    def _send(self, *stream: Json) -> None:
+        for event in stream:
             data = f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
             self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         self.wfile.flush()
@@ -215,7 +217,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing."""
+        """Log no requests."""
 
 
 def events(reply: Says, body: Json) -> list[Json]:
@@ -236,7 +238,7 @@ def events(reply: Says, body: Json) -> list[Json]:
         "stop_sequence": None,
         "usage": usage,
     }
-    told: list[Json] = [{"type": "message_start", "message": message}, {"type": "ping"}]
+    sent: list[Json] = [{"type": "message_start", "message": message}, {"type": "ping"}]
     blocks: list[tuple[Json, Sequence[Json]]] = []
     if reply.thinking:
         thought = {"type": "thinking_delta", "thinking": reply.thinking}
@@ -254,15 +256,15 @@ def events(reply: Says, body: Json) -> list[Json]:
         arguments = {"type": "input_json_delta", "partial_json": '{"command": "rm -rf build"}'}
         blocks.append((call, [arguments]))
     for index, (block, deltas) in enumerate(blocks):
-        told.append({"type": "content_block_start", "index": index, "content_block": block})
-        told += [
+        sent.append({"type": "content_block_start", "index": index, "content_block": block})
+        sent += [
             {"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas
         ]
-        told.append({"type": "content_block_stop", "index": index})
-    told.append({
+        sent.append({"type": "content_block_stop", "index": index})
+    sent.append({
         "type": "message_delta",
         "delta": {"stop_reason": reply.stop_reason, "stop_sequence": None},
         "usage": {"output_tokens": len(reply.text) // 4 + 1},
     })
-    told.append({"type": "message_stop"})
-    return told
+    sent.append({"type": "message_stop"})
+    return sent

@@ -8,7 +8,7 @@ from context_compaction.result import CompactResult
 from .json_types import Json
 from .small import answered, assistant, compacted, user
 
-# The papers count characters / 4 and nothing else; ours adds the frames of list and messages.
+# The papers count only characters / 4; this library adds the frames of list and messages.
 CHARS4: Json = {"estimator": "chars/4"}
 LIST_TOKENS, MESSAGE_TOKENS = 10, 4
 
@@ -18,8 +18,8 @@ def chars(tokens: int, letter: str = "x") -> str:
     return letter * (4 * tokens)
 
 
-def kept(text: str) -> str:
-    """Return the part of a placeholder after its words: the size and the pointer."""
+def archived_marker(text: str) -> str:
+    """Return the last part of a placeholder: the size of the archived text and its pointer."""
     digest = hashlib.sha256(text.encode()).hexdigest()[:24]
     return f"[archived: {len(text)} chars; read_persisted_output o_{digest}]"
 
@@ -46,14 +46,14 @@ def long_talk(tokens: int) -> list[Json]:
     """Return a finished turn and a new request, with exactly `tokens` tokens together."""
     frames = LIST_TOKENS + 3 * MESSAGE_TOKENS
     answer, request = "Done as asked.", "Now the next thing, please."
-    left = tokens - frames - len(answer) // 4 - len(request) // 4
-    return [user(chars(left)), assistant(answer), user(request)]
+    request_tokens = tokens - frames - len(answer) // 4 - len(request) // 4
+    return [user(chars(request_tokens)), assistant(answer), user(request)]
 
 
-async def under(policy: str, payload: list[Json], **wishes: Any) -> CompactResult:
+async def under(policy: str, payload: list[Json], **options: Any) -> CompactResult:
     """Compact `payload` under a policy, counted by characters / 4."""
-    settings = {**CHARS4, **wishes.pop("settings", {})}
-    return await compacted(payload, policy=policy, settings=settings, **wishes)
+    settings = {**CHARS4, **options.pop("settings", {})}
+    return await compacted(payload, policy=policy, settings=settings, **options)
 
 
 # 0.9 of 10 000 is the trigger: 2 048 of them are all that a small window keeps for the answer.
@@ -61,10 +61,10 @@ WINDOW = {"context_window": 10_000, "max_output_tokens": 1_000}
 SHORT = {"summary_tokens": 300}
 
 
-async def timeline(payload: list[Json], **wishes: Any) -> CompactResult:
+async def timeline(payload: list[Json], **options: Any) -> CompactResult:
     """Compact `payload` under the policy timeline, in a small window, with short summaries."""
-    settings = {**SHORT, **wishes.pop("settings", {})}
-    return await under("timeline", payload, settings=settings, **{**WINDOW, **wishes})
+    settings = {**SHORT, **options.pop("settings", {})}
+    return await under("timeline", payload, settings=settings, **{**WINDOW, **options})
 
 
 def shape(messages: list[Json]) -> list[str]:

@@ -22,8 +22,8 @@ from context_compaction import open_archive
 from context_compaction.archive.postgres.database import SCHEMA, TABLES
 
 ADDRESS_VARIABLE = "MCP_COMPACTION_TEST_POSTGRES"
-APP = "app"  # a role without rights of its own, as a service should have
-_NOBODY = 65534
+APP = "app"  # a role without special rights, because a service should not need any
+_UNPRIVILEGED_UID = 65534
 _START_SECONDS = 150
 
 
@@ -63,7 +63,7 @@ class Server:
         self._settings = dict(settings or {})
         self._port = port
         self._process: subprocess.Popen[bytes] | None = None
-        self._user = _NOBODY if os.geteuid() == 0 else None
+        self._user = _UNPRIVILEGED_UID if os.geteuid() == 0 else None
         self._programs = _installed()
 
     def __enter__(self) -> "Server":
@@ -207,7 +207,7 @@ def clear(address: str) -> None:
 
 
 def named_database(address: str, name: str, role: str = APP) -> str:
-    """Return the address of another database of the same server."""
+    """Return the address of another database on this server."""
     scheme, _, rest = address.partition("://")
     place, _, settings = rest.partition("?")
     host = place.rpartition("@")[2].partition("/")[0]

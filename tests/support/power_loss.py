@@ -1,9 +1,8 @@
 """A simulation of power loss: a disk that forgets everything that was not synced.
 
 While `recording` runs, every `os.fsync` and `os.fdatasync` of this process is recorded: the current
-bytes of a file, and the names in a folder. `image` then writes what a disk contains after power
-loss: names of synced folders only, bytes of synced files only, and of later bytes nothing or a
-random prefix.
+bytes of a file, and the names in a folder. `image` then writes the content of a disk after power
+loss: names of synced folders, bytes of synced files, and at most a random prefix of later bytes.
 """
 
 import os
@@ -18,7 +17,7 @@ from unittest.mock import patch
 
 @dataclass
 class Disk:
-    """What has reached the device, by inode.
+    """Synced content of the device, by inode.
 
     Attributes:
         contents: The bytes of each synced file.
@@ -43,7 +42,7 @@ class Disk:
             self.contents[found.st_ino] = Path(f"/proc/self/fd/{handle}").read_bytes()
 
     def image(self, root: Path, target: Path, rng: Random) -> None:
-        """Write to `target` what remains of the folder `root`, whose own name is synced."""
+        """Write the remains of folder `root` to `target`. The name of `root` counts as synced."""
         self._write_folder(root.stat().st_ino, root, target, rng)
 
     def _write_folder(self, inode: int, now: Path, target: Path, rng: Random) -> None:

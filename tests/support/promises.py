@@ -63,8 +63,8 @@ class _WithoutOriginals:
     ) -> list[ArchivedMessage]:
         raise NotFoundError(f"Messages {start} to {stop} of {session_id} {head} are lost.")
 
-    async def read_output(self, output_id: str, **wanted: Any) -> OutputSlice:
-        found = await self._archive.read_output(output_id, **wanted)
+    async def read_output(self, output_id: str, **options: Any) -> OutputSlice:
+        found = await self._archive.read_output(output_id, **options)
         if found.info.tool_name == SHORTENED_MESSAGES:
             raise NotFoundError(f"{output_id} is lost with its messages.")
         return found
@@ -115,9 +115,11 @@ async def _roomy(payload: list[Json], request: CompactRequest, archive: Archive)
             return request
         if request.target_tokens is None:
             decides = {"trigger_fraction", "conversation_fraction"}
-            kept = {key: value for key, value in request.settings.items() if key not in decides}
+            other_settings = {
+                key: value for key, value in request.settings.items() if key not in decides
+            }
             tokens = 4 * int(least[1])
-            settings = {**kept, "trigger_tokens": tokens}
+            settings = {**other_settings, "trigger_tokens": tokens}
             return replace(request, context_window=10 * tokens, settings=settings)
         return replace(request, target_tokens=int(least[1]) + 1)
     return request
@@ -144,14 +146,16 @@ def _check_untouched(payload: list[Json], result: CompactResult) -> None:
     edited = {edit.index for edit in result.edits}
     # An object that is in the list twice cannot be identified.
     unique_ids = {key for key, times in Counter(map(id, payload)).items() if times == 1}
-    kept = [message for message in result.messages if id(message) in unique_ids]
+    retained = [message for message in result.messages if id(message) in unique_ids]
     order = {id(message): index for index, message in enumerate(payload)}
-    positions = [order[id(message)] for message in kept if order[id(message)] not in edited]
+    positions = [order[id(message)] for message in retained if order[id(message)] not in edited]
     assert positions == sorted(positions), "kept messages changed their order"
     if result.boundary is None:
         untouched = [m for index, m in enumerate(payload) if index not in edited]
-        missing = [m for m in untouched if id(m) in unique_ids and not any(m is k for k in kept)]
-        assert not missing, f"a message without an edit is gone: {str(missing[0])[:200]}"
+        missing = [
+            m for m in untouched if id(m) in unique_ids and not any(m is k for k in retained)
+        ]
+        assert not missing, f"a message without an edit is missing: {str(missing[0])[:200]}"
 
 
 async def check_readback(
@@ -216,7 +220,7 @@ async def _check_stability(
 ) -> None:
     """Check that equal input gives equal bytes, and that a compacted list does not change again."""
     again = await compact(payload, request, archive=archive)
-    assert _bytes(again.messages) == _bytes(result.messages), "the same input gave other bytes"
+    assert _bytes(again.messages) == _bytes(result.messages), "equal input gave other bytes"
     if request.mode == "reactive":
         return  # a rejected list must shrink each time, however small it is
     second_request = replace(

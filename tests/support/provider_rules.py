@@ -25,14 +25,14 @@ _JUDGES: dict[str, Callable[[list[Json], list[Json] | None], list[str]]] = {
 
 
 def problems(payload: list[Json], format: str, *, original: list[Json] | None = None) -> list[str]:
-    """Return a sentence for each thing that the provider would refuse; empty for a valid list.
+    """Return a sentence for each fault that the provider would refuse; empty for a valid list.
 
     Args:
         payload: Raw messages (items, contents) as they would be sent.
         format: The name of their format.
         original: The list before its compaction. It allows two more checks: whether a signed
-            thinking block still follows the same content, and whether open calls at the end were
-            open before. Without it, an open call is a problem.
+            thinking block still follows its original content, and whether open calls at the end
+            were open before. Without it, an open call is a problem.
     """
     if not payload:
         # Anthropic: "messages: at least one message is required"; OpenAI: "[] is too short".

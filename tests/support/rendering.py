@@ -21,7 +21,7 @@ def _anthropic(turn: Turn, numbers: Iterator[int]) -> Iterator[Json]:
     request = [_anthropic_part(part) for part in turn.request]
     if turn.extras:
         request.append({"type": "x_note", "payload": {"deep": [1, None, True]}})
-    yield {"role": "user", "content": _either(_bare(turn.request, turn.extras), request)}
+    yield {"role": "user", "content": _either(_only_text(turn.request, turn.extras), request)}
     if turn.instruction:
         yield {"role": "system", "content": turn.instruction}
     owed: list[Json] = []
@@ -29,7 +29,7 @@ def _anthropic(turn: Turn, numbers: Iterator[int]) -> Iterator[Json]:
         number = next(numbers)
         ids = [f"toolu_{number:04}_{place}" for place in range(len(step.calls))]
         search, owed_before = (_server_search(number) if turn.extras else []), owed
-        # A call of the server's beside the host's is answered once those are.
+        # A server call next to host calls gets its result after their results.
         search, owed = (search[:1], search[1:]) if number % 2 else (search, [])
         yield {"role": "assistant", "content": [
             *owed_before,
@@ -94,7 +94,7 @@ def _server_search(number: int) -> list[Json]:
 def _chat(turn: Turn, numbers: Iterator[int]) -> Iterator[Json]:
     name = {"name": "operator"} if turn.extras else {}
     request = [_chat_part(part) for part in turn.request]
-    yield {"role": "user", "content": _either(_bare(turn.request), request), **name}
+    yield {"role": "user", "content": _either(_only_text(turn.request), request), **name}
     if turn.instruction:
         yield {"role": "developer", "content": turn.instruction}
     for step in turn.steps:
@@ -132,7 +132,7 @@ def _chat_part(part: Part) -> Json:
 def _responses(turn: Turn, numbers: Iterator[int]) -> Iterator[Json]:
     typed = {"type": "message"} if turn.extras else {}
     request = [_responses_part(part) for part in turn.request]
-    yield {**typed, "role": "user", "content": _either(_bare(turn.request), request)}
+    yield {**typed, "role": "user", "content": _either(_only_text(turn.request), request)}
     if turn.instruction:
         yield {"role": "developer", "content": turn.instruction}
     for step in turn.steps:
@@ -312,8 +312,8 @@ def _converse_thinking(thinking: str | None, number: int) -> list[Json]:
         return []
     if not thinking:
         return [{"reasoningContent": {"redactedContent": f"EuYBredacted{number:04}"}}]
-    said = {"text": thinking, "signature": f"EqQBsigned{number:04}"}
-    return [{"reasoningContent": {"reasoningText": said}}]
+    reasoning = {"text": thinking, "signature": f"EqQBsigned{number:04}"}
+    return [{"reasoningContent": {"reasoningText": reasoning}}]
 
 
 def _converse_result(id_: str, call: Call) -> Json:
@@ -324,7 +324,7 @@ def _converse_result(id_: str, call: Call) -> Json:
     return {"toolResult": {"toolUseId": id_, "content": parts, **status}}
 
 
-def _bare(parts: tuple[Part, ...], has_extras: bool = False) -> str | None:
+def _only_text(parts: tuple[Part, ...], has_extras: bool = False) -> str | None:
     """Return the text of a request that consists of one text."""
     if len(parts) == 1 and parts[0].kind == "text" and not has_extras:
         return parts[0].text
@@ -336,7 +336,7 @@ def _either(text: str | None, parts: list[Json]) -> str | list[Json]:
 
 
 def _result_text(call: Call) -> str | None:
-    return None if call.as_list else _bare(call.result)
+    return None if call.as_list else _only_text(call.result)
 
 
 _WRITERS: dict[str, Callable[[Turn, Iterator[int]], Iterator[Json]]] = {

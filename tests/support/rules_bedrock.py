@@ -1,6 +1,6 @@
 """Rules of Bedrock's Converse API, independent of the product's rules.
 
-If models behind the API differ, the rules of Claude apply, which is the strictest model.
+If the models of the API differ, the rules of Claude apply, which is the strictest model.
 """
 
 import re
@@ -116,9 +116,9 @@ def _roles(payload: list[Json]) -> Iterator[str]:
     if payload[0]["role"] != "user":
         yield "message 0: the first message is the assistant's"
     # "A conversation must alternate between user and assistant roles." (langchain-aws #192)
-    for index, (one, other) in enumerate(pairwise(payload), 1):
-        if one["role"] == other["role"]:
-            yield f"message {index}: a second message of role {other['role']}"
+    for index, (before, after) in enumerate(pairwise(payload), 1):
+        if before["role"] == after["role"]:
+            yield f"message {index}: a second message of role {after['role']}"
 
 
 def _contents(payload: list[Json]) -> Iterator[str]:
@@ -186,9 +186,9 @@ def _cache_points(payload: list[Json], original: list[Json] | None) -> Iterator[
     if count > max(_MAX_CACHE_POINTS, _point_count(original or [])):
         yield f"{count} cache points"
     for index, message in enumerate(payload):
-        for one, other in pairwise(message["content"]):
+        for before, after in pairwise(message["content"]):
             # "Cache point cannot be inserted after reasoning block." (opencode #36517)
-            if _POINT in other and _THINKING in one:
+            if _POINT in after and _THINKING in before:
                 yield f"message {index}: a cache point after reasoning"
 
 

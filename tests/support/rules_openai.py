@@ -46,9 +46,11 @@ def _synthetic_turns(payload: list[Json], original: list[Json] | None) -> Iterat
         return
     given = set(map(id, original))
     for index, pair in enumerate(pairwise(payload), 1):
-        one, other = ("user" if m.get("role") == "tool" else m.get("role") for m in pair)
-        if one == other and any(id(m) not in given and _is_synthetic(m) for m in pair):
-            yield f"message {index} follows another of the role {other}"
+        first_role, second_role = (
+            "user" if m.get("role") == "tool" else m.get("role") for m in pair
+        )
+        if first_role == second_role and any(id(m) not in given and _is_synthetic(m) for m in pair):
+            yield f"message {index} follows another of the role {second_role}"
 
 
 def _is_synthetic(message: Json) -> bool:

@@ -22,7 +22,7 @@ TINY_PDF = (
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of what a user or a tool says. `text` is empty for images."""
+    """A part of a user request or tool result. `text` is empty for images."""
 
     kind: Literal["text", "image", "document", "unknown"]
     text: str = ""
@@ -41,13 +41,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A response of the model that calls tools, all at once."""
+    """A response of the model with one or more parallel tool calls."""
 
     calls: tuple[Call, ...]
     text: str = ""
     thinking: str | None = None
     aside: str = ""
-    """What the user says beside the results, for formats that can hold it there."""
+    """Text of the user next to the results, for formats that allow it there."""
 
 
 @dataclass(frozen=True, slots=True)

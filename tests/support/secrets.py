@@ -22,7 +22,7 @@ ALPHABETS = {
     "w": "".join((string.ascii_letters, string.digits, "_-")),
 }
 
-# The places of a secret that has a name.
+# Texts in which a secret has a label.
 PLACES = (
     "export {name}={secret}",
     "{name}: {secret}",
@@ -31,14 +31,14 @@ PLACES = (
     "2026-11-03T10:12:44Z DEBUG request with {name}={secret} took 12 ms",
     json.dumps({"command": 'echo "{name}={secret}" >> .env'}),
 )
-# What is found without a name too.
-BARE_PLACES = (
+# Texts without a label, for secrets that their form alone reveals.
+UNLABELLED_PLACES = (
     "I put the key {secret} into the vault, please use it from there.",
-    "({secret}), as told",
+    "({secret}), as agreed",
 )
 
-# Kind: name and form, in which `<a20>` is twenty signs of an alphabet. As their providers document
-# them; none was taken from a rule. Behind "*" the form alone tells that it is a secret.
+# Kind: name and form, in which `<a20>` is twenty signs of an alphabet. The forms come from the
+# documentation of the providers, not from the rules. "*" marks a form that alone reveals a secret.
 TOKENS = {
     "age": ("AGE_KEY", "*AGE-SECRET-KEY-1<q58>"),
     "airtable": ("AIRTABLE_PAT", "*pat<a14>.<f64>"),
@@ -113,7 +113,7 @@ TOKENS = {
     "vault": ("VAULT_TOKEN", "*hvs.<w95>"),
     "xai": ("XAI", "*xai-<a80>"),
 }
-# Kind: a whole line, the secret in brackets of its own.
+# Kind: a line with the secret between [[ and ]].
 LINES = {
     "basic header": "curl -H 'Authorization: Basic [[bWU6<a20>]]' https://x.internal",
     "cookie": "Cookie: theme=dark; [[sessionid=<l32>]]",
@@ -157,7 +157,7 @@ def labelled() -> list[tuple[str, str, str]]:
 
     cases: list[tuple[str, str, str]] = []
     for kind, (name, form) in TOKENS.items():
-        for place in (*PLACES, *(BARE_PLACES if form[0] == "*" else ())):
+        for place in (*PLACES, *(UNLABELLED_PLACES if form[0] == "*" else ())):
             secret = filled(form.lstrip("*"))
             cases.append((kind, place.replace("{name}", name).replace("{secret}", secret), secret))
     for kind, line in LINES.items():

@@ -9,14 +9,14 @@ from pathlib import Path
 from .json_types import Json
 
 _FILE = Path(__file__).parent.parent / "data" / "short_chats.json"
-# What is said by turns, the user first.
+# Texts of the user and the assistant in turns; the user begins.
 SHORT_CHATS: dict[str, list[str]] = json.loads(_FILE.read_text(encoding="utf-8"))
 
 
 def chat(name: str, request: str = "Now tell me what is still open.") -> list[Json]:
     """Return a chat in Anthropic's format with an unanswered request."""
     roles = ("user", "assistant")
-    said: list[Json] = [
+    messages: list[Json] = [
         {"role": roles[at % 2], "content": text} for at, text in enumerate(SHORT_CHATS[name])
     ]
-    return [*said, {"role": "user", "content": request}]
+    return [*messages, {"role": "user", "content": request}]

@@ -108,7 +108,7 @@ def read(payload: list[Json]) -> Messages:
     return parse(payload, format="anthropic")
 
 
-def ours(messages: Messages) -> Messages:
+def with_confirmed_texts(messages: Messages) -> Messages:
     """Return `messages` as if the archive had confirmed all texts of this library."""
     claims = claims_in(messages)
     return with_authors(
@@ -168,7 +168,7 @@ def user_words(summary: str) -> list[str]:
 _REPLACED = re.compile(r"\(changed(?: by \[\d+\]| later)\) ")
 
 
-def holds_as_said_last(older: str, newer: str, text: str) -> bool:
+def newer_prevails(older: str, newer: str, text: str) -> bool:
     """Whether `older` is absent, marked as changed, or before `newer` everywhere in `text`."""
     starts = [match.start() for match in re.finditer(re.escape(older), text)]
     marked = {match.end() for match in _REPLACED.finditer(text)}
@@ -176,6 +176,6 @@ def holds_as_said_last(older: str, newer: str, text: str) -> bool:
     return not plain or plain[-1] < text.rfind(newer)
 
 
-def is_marked_replaced(said: str, text: str) -> bool:
-    """Whether `text` contains the sentence `said` with a mark that it was replaced."""
-    return re.search(_REPLACED.pattern + re.escape(said), text) is not None
+def is_marked_replaced(sentence: str, text: str) -> bool:
+    """Whether `text` contains `sentence` with a mark that it was replaced."""
+    return re.search(_REPLACED.pattern + re.escape(sentence), text) is not None

@@ -31,7 +31,7 @@ HEAVY_TEXTS = {
     "1,000,000 spaces": " " * 1_000_000 + "end",
 }
 
-# Of what is made of a text again and again: a turn may be said forty times, which made 157 MB.
+# Limit for repeated texts: without it, a turn that occurred forty times had 157 MB.
 _MOST_CHARS = 50_000
 
 _PATHS = st.sampled_from([

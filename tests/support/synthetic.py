@@ -16,7 +16,7 @@ _MEDIAN_CHARS = 2_000
 _SIGMA = 1.3
 _MAX_CHARS = 120_000
 _LIST_SHARE = 0.45
-_CHARS_PER_TOKEN = 4  # a nominal size: what a tokenizer says is for the tokenizer to say
+_CHARS_PER_TOKEN = 4  # nominal, not the count of a tokenizer
 
 _WORDS = (
     "account", "adapter", "archive", "batch", "border", "branch", "buffer", "cache", "channel",
@@ -43,12 +43,12 @@ def synthetic_session(tokens: int, seed: int) -> list[Json]:
     """
     dice = random.Random(seed)
     messages: list[Json] = []
-    left_chars = tokens * _CHARS_PER_TOKEN
+    rest_chars = tokens * _CHARS_PER_TOKEN
     turn = 0
-    while left_chars > 0:
+    while rest_chars > 0:
         new = synthetic_turn(dice, turn)
         messages += new
-        left_chars -= sum(_chars(message) for message in new)
+        rest_chars -= sum(_chars(message) for message in new)
         turn += 1
     return messages
 
@@ -121,12 +121,12 @@ def _until(size_chars: int, line: Callable[[int], str]) -> str:
 
 def _code(dice: random.Random, size_chars: int) -> str:
     def line(number: int) -> str:
-        one, two, three = dice.choice(_WORDS), dice.choice(_WORDS), dice.choice(_WORDS)
+        first, second, third = dice.choice(_WORDS), dice.choice(_WORDS), dice.choice(_WORDS)
         return dice.choice((
-            f"def {one}_{two}({three}: int) -> str:",
-            f"    {one} = self._{two}.get({three!r}, {dice.randint(0, 9_999)})",
-            f"    if {one}.{two} is None:  # {three}",
-            f"        raise ValueError(f'{one} {two}: {{{three}}}')",
+            f"def {first}_{second}({third}: int) -> str:",
+            f"    {first} = self._{second}.get({third!r}, {dice.randint(0, 9_999)})",
+            f"    if {first}.{second} is None:  # {third}",
+            f"        raise ValueError(f'{first} {second}: {{{third}}}')",
             "",
         ))  # fmt: skip
 

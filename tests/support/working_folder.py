@@ -16,7 +16,7 @@ _GIT = {
 
 
 # Generated commands must not leave the folder, so `cd` refuses to.
-_STAYS = """cd() {{ case "$(builtin cd "$@" > /dev/null 2>&1 && pwd)/" in
+_CD_WITHIN = """cd() {{ case "$(builtin cd "$@" > /dev/null 2>&1 && pwd)/" in
     {0}/*) builtin cd "$@" ;; *) return 1 ;; esac; }}
 """
 
@@ -66,7 +66,7 @@ class WorkingFolder:
         """Return the text of a file; None if it does not exist."""
         return self.files().get(name)
 
-    def say(
+    def append_call(
         self, tool: str, answer: str | None, /, *, is_error: bool = False, **given: object
     ) -> None:
         """Append a call and its result; no result if `answer` is None."""
@@ -86,7 +86,7 @@ class WorkingFolder:
         text = self.text(name)
         given: Json = {"file_path": name}
         if text is None:
-            self.say("Read", "<tool_use_error>File does not exist.</tool_use_error>",
+            self.append_call("Read", "<tool_use_error>File does not exist.</tool_use_error>",
                      is_error=True, **given)  # fmt: skip
             return
         rows = text.splitlines()[(offset or 1) - 1 :][: limit or 2_000]
@@ -95,7 +95,7 @@ class WorkingFolder:
         given |= {} if offset is None else {"offset": offset}
         given |= {} if limit is None else {"limit": limit}
         shown = "\n".join(f"{n:6d}→{row}" for n, row in enumerate(rows, offset or 1))
-        self.say(
+        self.append_call(
             "Read", f"{shown}\n\n<system-reminder>\nBe careful.\n</system-reminder>\n", **given
         )
 
@@ -104,7 +104,7 @@ class WorkingFolder:
         text = self.text(name)
         given: Json = {"command": "view", "path": name}
         if text is None:
-            self.say("str_replace_based_edit_tool", "no such file", is_error=True, **given)
+            self.append_call("str_replace_based_edit_tool", "no such file", is_error=True, **given)
             return
         rows = text.splitlines()
         if offset is not None:
@@ -115,13 +115,13 @@ class WorkingFolder:
             rows = rows[offset - 1 : last]
         numbered = "\n".join(f"{n:6d}\t{row}" for n, row in enumerate(rows, offset or 1))
         head = f"Here's the result of running `cat -n` on {name}:\n"
-        self.say("str_replace_based_edit_tool", head + numbered, **given)
+        self.append_call("str_replace_based_edit_tool", head + numbered, **given)
 
     def read_opencode(self, name: str, offset: int | None, limit: int | None) -> None:
         """Read like opencode: five digits and a bar, inside a tag, with a notice at the end."""
         text = self.text(name)
         if text is None:
-            self.say("read", "File not found", is_error=True, filePath=name)
+            self.append_call("read", "File not found", is_error=True, filePath=name)
             return
         rows = text.split("\n")
         start, count = offset or 0, limit or 2_000
@@ -138,13 +138,13 @@ class WorkingFolder:
         given: Json = {"filePath": name}
         given |= {} if offset is None else {"offset": offset}
         given |= {} if limit is None else {"limit": limit}
-        self.say("read", f"<file>\n{numbered}\n\n{notice}\n</file>", **given)
+        self.append_call("read", f"<file>\n{numbered}\n\n{notice}\n</file>", **given)
 
     def read_omp(self, name: str, offset: int | None, limit: int | None) -> None:
         """Read like Oh My Pi: lines around a range in the path; longer files are folded."""
         text = self.text(name)
         if text is None:
-            self.say("read", f"Path '{name}' not found", is_error=True, path=name)
+            self.append_call("read", f"Path '{name}' not found", is_error=True, path=name)
             return
         rows = text.split("\n")
         rows = rows[:-1] if len(rows) > 1 and not rows[-1] else rows
@@ -153,21 +153,21 @@ class WorkingFolder:
             if len(rows) > 4:
                 more = f"[…{len(rows) - 4}ln elided; re-read needed ranges, e.g. {name}:3-4]"
                 shown = "\n".join([*rows[:2], "…", f"{rows[-2]} {{ … }}", rows[-1], "", more])
-            self.say("read", shown, path=name)
+            self.append_call("read", shown, path=name)
             return
         last = offset + (limit or 1) - 1
         if offset > len(rows):
             return
         shown = "\n".join(rows[max(0, offset - 2) : last + 3])
-        if left := max(0, len(rows) - last - 3):
-            shown += f"\n\n[{left} more lines in file. Use :{last + 4} to continue]"
-        self.say("read", shown, path=f"{name}:{offset}-{last}")
+        if remaining := max(0, len(rows) - last - 3):
+            shown += f"\n\n[{remaining} more lines in file. Use :{last + 4} to continue]"
+        self.append_call("read", shown, path=f"{name}:{offset}-{last}")
 
     def read_pi(self, name: str, offset: int | None, limit: int | None) -> None:
         """Read like pi: plain lines, and a notice if there are more."""
         text = self.text(name)
         if text is None:
-            self.say("read", "ENOENT: no such file", is_error=True, path=name)
+            self.append_call("read", "ENOENT: no such file", is_error=True, path=name)
             return
         rows = text.split("\n")
         start = (offset or 1) - 1
@@ -183,7 +183,7 @@ class WorkingFolder:
         given: Json = {"path": name}
         given |= {} if offset is None else {"offset": offset}
         given |= {} if limit is None else {"limit": limit}
-        self.say("read", shown, **given)
+        self.append_call("read", shown, **given)
 
     def read_shell(self, name: str, offset: int | None, limit: int | None) -> None:
         """Read like Codex: a command with framed output."""
@@ -192,12 +192,14 @@ class WorkingFolder:
         else:
             self.run(f"sed -n '{offset},{offset + (limit or 3) - 1}p' {name}")
 
-    # Changing.
+    # Changes of files.
 
     def write(self, name: str, text: str) -> None:
         """Write a whole text."""
         (self.folder / name).write_text(text, encoding="utf-8")
-        self.say("Write", f"File created successfully at: {name}", file_path=name, content=text)
+        self.append_call(
+            "Write", f"File created successfully at: {name}", file_path=name, content=text
+        )
 
     def edit(self, name: str, old: str, new: str, *, everywhere: bool = False) -> None:
         """Edit like Claude Code: replace a text that occurs once, or all occurrences."""
@@ -210,11 +212,11 @@ class WorkingFolder:
         }
         found = text.count(old) if text is not None and old else 0
         if not found or (found > 1 and not everywhere):
-            self.say("Edit", "String to replace not found in file.", is_error=True, **given)
+            self.append_call("Edit", "String to replace not found in file.", is_error=True, **given)
             return
         assert text is not None
         (self.folder / name).write_text(text.replace(old, new), encoding="utf-8")
-        self.say("Edit", f"The file {name} has been updated.", **given)
+        self.append_call("Edit", f"The file {name} has been updated.", **given)
 
     def edit_pi(self, name: str, old: str, new: str) -> None:
         """Edit like pi: replace a text that occurs once."""
@@ -222,13 +224,13 @@ class WorkingFolder:
         found = text.count(old) if text is not None and old else 0
         if found != 1:
             # As some formats have it: no sign but the words.
-            self.say(
+            self.append_call(
                 "edit", "Error: could not find the exact text.", path=name, oldText=old, newText=new
             )
             return
         assert text is not None
         (self.folder / name).write_text(text.replace(old, new), encoding="utf-8")
-        self.say(
+        self.append_call(
             "edit", f"Successfully replaced text in {name}.", path=name, oldText=old, newText=new
         )
 
@@ -242,11 +244,15 @@ class WorkingFolder:
         body = "".join(f"-{row}\n" for row in old) + "".join(f"+{row}\n" for row in new)
         patch = f"*** Begin Patch\n*** Update File: {name}\n@@\n{body}*** End Patch"
         if not old or place is None:
-            self.say("apply_patch", "Failed to find expected lines", is_error=True, input=patch)
+            self.append_call(
+                "apply_patch", "Failed to find expected lines", is_error=True, input=patch
+            )
             return
         rows[place : place + len(old)] = new
         (self.folder / name).write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
-        self.say("apply_patch", f"Success. Updated the following files:\nM {name}", input=patch)
+        self.append_call(
+            "apply_patch", f"Success. Updated the following files:\nM {name}", input=patch
+        )
 
     def run(self, command: str) -> None:
         """Run a command in the shell."""
@@ -254,7 +260,7 @@ class WorkingFolder:
         if not self.here.is_dir():
             return
         line = f"{command}\ncode=$?; pwd > {where}; exit $code" if self.keeps_shell else command
-        line = _STAYS.format(self.folder) + line
+        line = _CD_WITHIN.format(self.folder) + line
         done = subprocess.run(
             ["bash", "-c", line], cwd=self.here, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, timeout=150, check=False, env=_environment(),
@@ -263,11 +269,11 @@ class WorkingFolder:
             self.here = Path(where.read_text().strip())
         out = f"Exit code: {done.returncode}\nWall time: 0.1 seconds\nOutput:\n{done.stdout}"
         words = ["bash", "-lc", command]
-        self.say(self.shell, out, command=words if self.shell == "shell" else command)
+        self.append_call(self.shell, out, command=words if self.shell == "shell" else command)
 
     def interrupted(self, name: str, old: str, new: str) -> None:
         """Append an edit that was made but has no result."""
         text = self.text(name)
         if text is not None and old and text.count(old) == 1:
             (self.folder / name).write_text(text.replace(old, new), encoding="utf-8")
-        self.say("Edit", None, file_path=name, old_string=old, new_string=new)
+        self.append_call("Edit", None, file_path=name, old_string=old, new_string=new)

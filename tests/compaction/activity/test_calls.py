@@ -167,7 +167,7 @@ def test_is_steering_recognizes_plan_question_and_skill_tools(name: str, steers:
     assert is_steering(name) is steers
 
 
-def test_every_documented_kind_is_tested() -> None:
+def test_documented_kinds_are_all_tested() -> None:
     assert {kind for _, _, kind in KINDS} == set(TOOL_KINDS)
 
 

@@ -448,10 +448,10 @@ SHAPES = (many_edits, many_parts, growing_edits, marked_files, long_command,
 @pytest.mark.parametrize("shape", SHAPES)
 def test_texts_are_unsure_when_the_budget_is_spent(shape: Any) -> None:
     messages = read([user("Go."), *shape(200)])
-    whole = follow_files(messages)
+    complete = follow_files(messages)
     small = follow_files(messages, work_chars=300)
     for path, file in small.items():
-        known = whole.get(path)
+        known = complete.get(path)
         is_same = known is not None and (file.text, file.parts) == (known.text, known.parts)
         assert is_same or file.unsure_since is not None or not (file.text or file.parts), path
     assert sum(len(file.text or "") for file in small.values()) <= 300

@@ -355,7 +355,7 @@ async def edited_list_becomes_a_branch(archive: Archive) -> None:
 
 
 @promise
-async def dry_run_reports_numbers_and_writes_nothing(archive: Archive) -> None:
+async def dry_run_reports_numbers_without_writing(archive: Archive) -> None:
     messages = parsed(user("one"), assistant("two"))
     dry = await archive.append("s", messages, format=FORMAT, dry_run=True)
     assert (dry.seqs, dry.written) == ((0, 1), 2)
@@ -368,7 +368,7 @@ async def dry_run_reports_numbers_and_writes_nothing(archive: Archive) -> None:
 
 
 @promise
-async def append_writes_nothing_when_too_few_messages_are_shared(archive: Archive) -> None:
+async def append_is_refused_when_too_few_messages_are_shared(archive: Archive) -> None:
     await archive.append("s", parsed(user("one"), assistant("two"), user("three")), format=FORMAT)
     other = parsed(user("one"), assistant("TWO"))
     too_short = await archive.append("s", other, format=FORMAT, least_shared=2)

@@ -59,9 +59,9 @@ def test_prune_plan_removes_just_enough_sessions(
         if session.last_seconds < before_seconds and not session.is_retained
     ]
 
-    def size(sessions_left: list[StoredSession]) -> int:
-        blobs = {digest for session in sessions_left for digest in session.blobs}
-        return sum(session.log_bytes for session in sessions_left) + 20 * len(blobs)
+    def size(remaining_sessions: list[StoredSession]) -> int:
+        blobs = {digest for session in remaining_sessions for digest in session.blobs}
+        return sum(session.log_bytes for session in remaining_sessions) + 20 * len(blobs)
 
     if [session for session in remaining if not session.is_retained]:
         assert size(remaining) <= max_bytes

@@ -104,11 +104,11 @@ def test_media_is_parsed_from_bytes_text_and_s3() -> None:
 def test_new_documents_get_unique_names_and_a_text_when_rendered() -> None:
     files = tuple(Document("application/pdf", data=data) for data in ("AA", "BB"))
     [rendered] = formats.render((Message("user", files),), format=FORMAT)
-    *documents, said = rendered["content"]
+    *documents, text_block = rendered["content"]
     names = {block["document"]["name"] for block in documents}
     assert len(names) == 2
     assert all(name.replace("-", "").isalnum() for name in names)
-    assert said["text"].strip()
+    assert text_block["text"].strip()
     assert problems([rendered], FORMAT) == []
 
 

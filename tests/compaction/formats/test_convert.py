@@ -1,4 +1,4 @@
-"""Converted messages are a valid list for their new provider and have the same content."""
+"""Converted messages are valid for their new provider and have the same content."""
 
 import json
 
@@ -60,9 +60,9 @@ def test_converted_transcript_is_valid_in_every_format(to: str) -> None:
 def test_conversion_keeps_texts_calls_and_results(transcript: Transcript, to: str) -> None:
     messages = formats.parse(transcript.payload, format=transcript.format)
     again = formats.parse(formats.render(convert(messages, to=to), format=to), format=to)
-    _, spoken = split_system(messages)
+    _, turns = split_system(messages)
     after = set(_texts_of(again))
-    assert [text for text in _texts_of(spoken) if text not in after] == []
+    assert [text for text in _texts_of(turns) if text not in after] == []
     for read in (tool_calls, tool_results):
         assert sum(len(read(m)) for m in again) == sum(len(read(m)) for m in messages)
 

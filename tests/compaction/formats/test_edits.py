@@ -216,11 +216,11 @@ def test_gemini_response_loses_its_images_when_it_is_cleared() -> None:
 
     def keep_picture(block: Block) -> Block:
         assert isinstance(block, ToolResult)
-        kept = tuple(part for part in block.content if isinstance(part, Image))
-        return edit_result(block, (Text(NOTE), *kept))
+        images = tuple(part for part in block.content if isinstance(part, Image))
+        return edit_result(block, (Text(NOTE), *images))
 
-    kept = _edited(raw, "gemini", keep_picture)["parts"][0]["functionResponse"]
-    assert kept["parts"] == [picture]
+    edited = _edited(raw, "gemini", keep_picture)["parts"][0]["functionResponse"]
+    assert edited["parts"] == [picture]
 
 
 @pytest.mark.parametrize("format", FORMATS)

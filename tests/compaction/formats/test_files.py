@@ -284,9 +284,9 @@ def test_request_body_is_read_with_its_system_prompt_tools_and_model() -> None:
 
 
 def test_torn_last_line_is_skipped_with_a_note() -> None:
-    whole = _lines(_claude("user", "one"), _claude("user", "é" * 10))
+    complete = _lines(_claude("user", "one"), _claude("user", "é" * 10))
     for cut in range(1, 60):
-        data = whole.encode("utf-8")[:-cut]
+        data = complete.encode("utf-8")[:-cut]
         conversation = read_conversation(data, name="file")
         torn = cut > 1
         assert len(conversation.messages) == (1 if torn else 2)

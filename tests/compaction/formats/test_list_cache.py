@@ -23,7 +23,9 @@ def test_list_cache_returns_the_same_messages_when_a_list_is_read_again() -> Non
     first = lists.read(deepcopy(PAYLOAD), "anthropic")
     assert lists.read(deepcopy(PAYLOAD), "anthropic") is first
     grown = lists.read([*deepcopy(PAYLOAD), {"role": "assistant", "content": "Done."}], "anthropic")
-    assert all(one is other for one, other in zip(first.messages, grown.messages, strict=False))
+    assert all(
+        before is after for before, after in zip(first.messages, grown.messages, strict=False)
+    )
 
 
 def test_list_cache_is_unchanged_when_the_caller_changes_its_list() -> None:

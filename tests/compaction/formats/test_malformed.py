@@ -25,12 +25,12 @@ def _user(*blocks: object) -> dict[str, Any]:
     return {"role": "user", "content": list(blocks)}
 
 
-def _says(**fields: object) -> dict[str, Any]:
+def _assistant(**fields: object) -> dict[str, Any]:
     return {"role": "assistant", "content": None, **fields}
 
 
 def _call(**function: object) -> dict[str, Any]:
-    return _says(tool_calls=[{"id": "c", "type": "function", "function": function}])
+    return _assistant(tool_calls=[{"id": "c", "type": "function", "function": function}])
 
 
 def _parts(*parts: object) -> dict[str, Any]:
@@ -62,10 +62,13 @@ CHAT: list[tuple[Any, str]] = [
     ({"role": "tool", "content": "x"}, "`tool_call_id` is missing"),
     ({"role": "function", "content": "x"}, "`name` is missing"),
     (_user({"type": "input_audio", "input_audio": {}}), "`data` is missing"),
-    (_says(tool_calls=["x"]), "tool_calls[0] is a string"),
-    (_says(tool_calls=[{"id": "c"}]), "tool_calls[0]: `function` is null"),
+    (_assistant(tool_calls=["x"]), "tool_calls[0] is a string"),
+    (_assistant(tool_calls=[{"id": "c"}]), "tool_calls[0]: `function` is null"),
     (_call(name="f", arguments={}), "`arguments` is an object, not a string"),
-    (_says(tool_calls=[{"id": "c", "type": "custom", "custom": {"name": "f"}}]), "`input` is mis"),
+    (
+        _assistant(tool_calls=[{"id": "c", "type": "custom", "custom": {"name": "f"}}]),
+        "`input` is mis",
+    ),
 ]
 RESPONSES: list[tuple[Any, str]] = [
     ({}, "neither `type` nor `role`"),

@@ -281,7 +281,7 @@ def test_gemini_parts_are_parsed_in_both_spellings() -> None:
     assert isinstance(blocks[1][4], Opaque)
 
 
-def test_each_responses_item_becomes_one_message() -> None:
+def test_responses_items_become_one_message_each() -> None:
     payload: list[JsonObject] = [
         {"role": "user", "content": "hi"},
         {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "hm"}],

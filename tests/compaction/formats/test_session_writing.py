@@ -77,8 +77,8 @@ def test_written_session_reports_the_tokens_of_its_new_context(host: str) -> Non
         {"role": "user", "content": "On."},
         {"role": "assistant", "content": "Two.", "usage": {"input_tokens": 195_000}},
     ]
-    spoken = [row["message"] for row in WRITERS[host](messages, SESSION) if "message" in row]
-    usage = spoken[-1]["usage"]
+    written = [row["message"] for row in WRITERS[host](messages, SESSION) if "message" in row]
+    usage = written[-1]["usage"]
     assert usage.get("input_tokens", usage.get("totalTokens")) == SESSION.tokens
     assert _written(host, messages).payload == messages
 

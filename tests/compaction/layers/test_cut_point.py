@@ -1,4 +1,4 @@
-"""Cut points: where history is cut, and which messages replace it."""
+"""Cut points: the index at which history is cut, and the messages that replace it."""
 
 import re
 
@@ -19,11 +19,11 @@ from tests.support.small import (
     call,
     compacted,
     lines,
-    ours,
     read,
     result,
     text,
     user,
+    with_confirmed_texts,
 )
 
 OPENING = re.compile(
@@ -49,8 +49,8 @@ def cut_of(messages: Messages, keep_tokens: int, **more: int | bool) -> CutPoint
 
 def test_find_cut_prefers_the_start_of_a_turn() -> None:
     messages = read([m for n in range(4) for m in turn(n)])
-    kept_tokens = COUNT.messages(messages[12:])
-    cut = cut_of(messages, kept_tokens + 700)  # a message boundary would keep a little more
+    tail_tokens = COUNT.messages(messages[12:])
+    cut = cut_of(messages, tail_tokens + 700)  # a message boundary would keep a little more
     assert cut == CutPoint(12)
     assert messages[12].blocks == read([user("Request 2")])[0].blocks
 
@@ -90,7 +90,7 @@ def test_cut_inside_the_running_turn_keeps_its_request() -> None:
 
 def test_find_cut_returns_none_when_only_synthetic_messages_would_be_replaced() -> None:
     summary = placeholders.summary(placeholders.Span("s", 0, 9), "what was said")
-    assert cut_of(ours(read([user(summary), user("go on")])), 0) is None
+    assert cut_of(with_confirmed_texts(read([user(summary), user("go on")])), 0) is None
     assert cut_of(read([user("go")]), 0) is None
 
 

@@ -17,11 +17,11 @@ from tests.support.small import (
     compacted,
     layer_context,
     lines,
-    ours,
     read,
     result,
     result_of,
     user,
+    with_confirmed_texts,
 )
 
 OLD, NEW = lines("old", 80), lines("new", 80)
@@ -29,7 +29,7 @@ OLD, NEW = lines("old", 80), lines("new", 80)
 
 def deduped(*steps: list[Json], **constants: Any) -> Step:
     payload = [user("go"), *[message for step in steps for message in step]]
-    return dedupe(ours(read(payload)), layer_context(Settings(**constants)))
+    return dedupe(with_confirmed_texts(read(payload)), layer_context(Settings(**constants)))
 
 
 def notes(step: Step) -> dict[int | None, str]:

@@ -49,8 +49,8 @@ def test_offload_archives_the_oldest_images_first_until_the_list_fits() -> None:
     assert (edit.index, edit.action, edit.note) == (0, "offloaded", "media")
     [blob] = step.blobs
     assert json.loads(blob.data) == image(PICTURES[0])
-    left = step.messages[0].blocks[1]
-    assert getattr(left, "text", "") == (
+    placeholder = step.messages[0].blocks[1]
+    assert getattr(placeholder, "text", "") == (
         f"[Media archived: image image/png; read_persisted_output {blob.output_id}]"
     )
     assert step.messages[0].blocks[0] is messages[0].blocks[0]
@@ -130,10 +130,10 @@ async def test_summaries_list_images_through_three_rounds() -> None:
                 payload += [user(f"step {name}"), *answered(name, "Bash", lines(name, 60))]
                 payload.append(assistant(f"done {name}"))
             payload = (await compact(payload, request, archive=archive)).messages
-            said = str(payload)
-            assert "[0] user: [image, image/png]" in said
-            assert "[2] result of Screenshot: [image, image/png]" in said
-            assert "[4] user: [document, application/pdf]" in said
+            content = str(payload)
+            assert "[0] user: [image, image/png]" in content
+            assert "[2] result of Screenshot: [image, image/png]" in content
+            assert "[4] user: [document, application/pdf]" in content
 
 
 def thinking_loop() -> list[Json]:
@@ -183,10 +183,10 @@ async def test_message_with_only_invalid_thinking_is_removed() -> None:
 
 async def test_thinking_after_an_edit_of_its_own_message_is_stripped() -> None:
     block: Json = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
-    said = assistant(thinking("bound"), block, thinking("void"), "Done.")
+    response = assistant(thinking("bound"), block, thinking("void"), "Done.")
     request = CompactRequest(format="anthropic")
     async with temporary_archive() as archive:
-        answer = await check_promises([user("go"), said, user("more")], request, archive)
+        answer = await check_promises([user("go"), response, user("more")], request, archive)
     assert answer.status == "repaired"
     assert "bound" in str(answer.messages[1])
     assert "void" not in str(answer.messages[1])

@@ -116,10 +116,10 @@ def test_cleared_failed_result_keeps_its_error_line() -> None:
         user([result("a", trace, is_error=True)]),
         *steps(3),
     ]
-    left = result_of(run(payload).messages, "a")
-    assert left.is_error
-    assert isinstance(left.content[0], Text)
-    assert left.content[0].text.endswith("\nValueError: the port is taken")
+    cleared = result_of(run(payload).messages, "a")
+    assert cleared.is_error
+    assert isinstance(cleared.content[0], Text)
+    assert cleared.content[0].text.endswith("\nValueError: the port is taken")
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_cleared_failed_result_keeps_its_error_line() -> None:
     ],
 )
 def test_head_of_a_clipped_argument_describes_the_call(name: str, argument: str, head: str) -> None:
-    said: Json = {"role": "assistant", "content": [call("c", name, input=argument)]}
-    payload = [user("Go."), said, user([result("c", "ok")]), *steps(3)]
+    request: Json = {"role": "assistant", "content": [call("c", name, input=argument)]}
+    payload = [user("Go."), request, user([result("c", "ok")]), *steps(3)]
     messages = list(read(payload))
     messages[1] = replace(messages[1], blocks=(ToolCall("c", name, argument),))
     step = microcompact(tuple(messages), layer_context(replace(PLAIN, clip_argument_chars=200)))
@@ -154,17 +154,17 @@ def test_microcompact_clips_and_archives_long_arguments_of_old_calls() -> None:
     assert head.startswith(source[:200])
     assert head.endswith(f"{len(source)} chars; read_persisted_output {step.blobs[0].output_id}]")
     assert step.blobs[0].data.decode() == source
-    assert run_again_changes_nothing(step)
+    assert is_unchanged_by_second_run(step)
 
 
-def run_again_changes_nothing(step: Step) -> bool:
+def is_unchanged_by_second_run(step: Step) -> bool:
     again = microcompact(step.messages, layer_context(PLAIN))
     return again.messages is step.messages
 
 
 def test_microcompact_leaves_cleared_results_unchanged() -> None:
     step = run([user("go"), *steps(6)])
-    assert run_again_changes_nothing(step)
+    assert is_unchanged_by_second_run(step)
 
 
 async def test_old_results_are_cleared_below_the_trigger_after_a_long_pause() -> None:

@@ -223,7 +223,7 @@ async def test_repair_turns_a_call_in_a_user_message_into_text(format: str) -> N
 
 
 SERVER_TURNS: dict[str, list[Json]] = {
-    "beside a call of the host's": [
+    "next to a call of the host": [
         assistant({"type": "server_tool_use", "id": "s", "name": "web_search"}, call("a", "Bash")),
         user([result("a", "x")]),
         assistant({"type": "web_search_tool_result", "tool_use_id": "s", "content": []}, "so"),

@@ -193,12 +193,12 @@ async def test_restore_prefers_the_file_on_disk_and_reports_changes() -> None:
     ]
     payload = session("unknown.py")
     answer = await full([payload[0], *used, *payload[1:]], read_file=read_file)
-    said = restored_message(read(answer.messages))
-    assert "File: unknown.py\nseen text\nEnd of file: unknown.py\n" in said
-    assert "File: gone.py\nas it was\nEnd of file: gone.py\n" in said
+    content = restored_message(read(answer.messages))
+    assert "File: unknown.py\nseen text\nEnd of file: unknown.py\n" in content
+    assert "File: gone.py\nas it was\nEnd of file: gone.py\n" in content
     note = "changed on disk since it was last read here"
-    assert f"File: changed.py ({note})\none\nthree\n\nEnd of file: changed.py\n" in said
-    assert "File: same.py\none\ntwo\n\nEnd of file: same.py\n" in said
+    assert f"File: changed.py ({note})\none\nthree\n\nEnd of file: changed.py\n" in content
+    assert "File: same.py\none\ntwo\n\nEnd of file: same.py\n" in content
     assert "hunter2" not in str(answer.messages)
 
 

@@ -1,4 +1,4 @@
-"""History hashes: equal for the same messages, whatever markers the host adds."""
+"""History hashes: equal messages give equal hashes, whatever markers the host adds."""
 
 import copy
 import json

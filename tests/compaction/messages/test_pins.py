@@ -16,8 +16,8 @@ from tests.support.small import (
     answered,
     assistant,
     compacted,
-    holds_as_said_last,
     lines,
+    newer_prevails,
     user,
 )
 
@@ -187,9 +187,7 @@ async def test_oldest_rules_are_dropped_first_and_dropped_pins_are_reported() ->
     assert 0 < len(found) < 8
     assert found == list(range(found[0], found[0] + len(found)))
     content = str(roomy.messages)
-    assert all(rule in content for rule in rules[found[-1] + 1 :]), (
-        "the newest stay as they were said"
-    )
+    assert all(rule in content for rule in rules[found[-1] + 1 :]), "the newest rules stay verbatim"
 
     given_texts = tuple(f"Given text {n}: " + "word " * 30 for n in range(4))
     roomy = await compacted(payload, **options, pinned=given_texts)
@@ -216,7 +214,7 @@ async def test_corrected_rule_is_not_pinned() -> None:
         first, second = await rounds([{}, {}], archive=archive, requests=asked)
     assert asked[0] in pins_of(first)
     assert asked[0] not in pins_of(second)
-    assert holds_as_said_last(asked[0], asked[1], str(second.messages))
+    assert newer_prevails(asked[0], asked[1], str(second.messages))
 
 
 async def test_marked_message_is_not_cleared_or_repeated() -> None:

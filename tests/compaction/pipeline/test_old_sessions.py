@@ -22,7 +22,7 @@ from hypothesis import given, settings
 
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
-from tests.support.small import answered, assistant, lines, ours, read, user
+from tests.support.small import answered, assistant, lines, read, user, with_confirmed_texts
 from tests.support.strategies import hostile_conversations
 
 COMPACTIONS = 18
@@ -114,7 +114,9 @@ async def test_early_facts_survive_many_summaries() -> None:
         assert GOAL in text
         assert RULE in text
         [span] = [
-            span for m in ours(read(messages)) if summary_text(m) and (span := removed_span(m))
+            span
+            for m in with_confirmed_texts(read(messages))
+            if summary_text(m) and (span := removed_span(m))
         ]
         originals = await archive.read_messages(
             "old", span.start_seq, span.stop_seq, head=span.head

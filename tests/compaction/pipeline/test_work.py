@@ -117,7 +117,7 @@ async def test_work_grows_linearly_with_the_input(
             with profile:
                 await compact(messages, request, archive=archive)
         counts.append(sum(entry.callcount for entry in profile.getstats()))
-    # Two doublings, because a single one may also change the bounded number of passes of the fill.
+    # Two doublings, because one doubling may also change the bounded number of fill passes.
     assert counts[2] <= 2.3**2 * counts[1], counts
 
 

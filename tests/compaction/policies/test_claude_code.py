@@ -7,7 +7,15 @@ from context_compaction.errors import SettingsError
 from context_compaction.policies import POLICIES
 
 from tests.support.json_types import Json
-from tests.support.policy_tables import chars, kept, long_talk, results_of, shape, steps, under
+from tests.support.policy_tables import (
+    archived_marker,
+    chars,
+    long_talk,
+    results_of,
+    shape,
+    steps,
+    under,
+)
 from tests.support.small import answered, assistant, text, user
 
 CLEARED = "[Old tool result content cleared]"
@@ -130,7 +138,10 @@ async def test_the_layers_run_in_the_order_budget_snip_micro_collapse_summary() 
 
 async def test_old_results_are_cleared_on_any_turn_once_that_saves_20_000_tokens() -> None:
     result = await under("claude-code", steps([*OLD, *NEW]), **WINDOW)
-    assert results_of(result.messages) == [*(f"{CLEARED} {kept(old)}" for old in OLD), *NEW]
+    assert results_of(result.messages) == [
+        *(f"{CLEARED} {archived_marker(old)}" for old in OLD),
+        *NEW,
+    ]
 
 
 async def test_results_of_19_999_tokens_are_not_cleared() -> None:
@@ -154,7 +165,7 @@ async def test_result_is_cleared_when_it_has_more_than_1_000_tokens(
 ) -> None:
     border = chars(tokens, "q")
     result = await under("claude-code", steps([border, *OLD, *NEW]), **WINDOW)
-    expected = f"{CLEARED} {kept(border)}" if is_cleared else border
+    expected = f"{CLEARED} {archived_marker(border)}" if is_cleared else border
     assert results_of(result.messages)[0] == expected
 
 

@@ -6,7 +6,7 @@ import pytest
 from context_compaction.policies import POLICIES
 
 from tests.support.json_types import Json
-from tests.support.policy_tables import kept, results_of, shape, steps, under
+from tests.support.policy_tables import archived_marker, results_of, shape, steps, under
 from tests.support.small import answered, assistant, call, result, user
 
 LONG = ["".join(f"{name}{n:04}" for n in range(50)) for name in "abcde"]
@@ -91,8 +91,8 @@ async def test_results_except_the_newest_three_become_one_line() -> None:
     outcome = await under("four-layer", steps(LONG))
     words = "[Earlier tool result compacted. Re-run if needed.]"
     assert results_of(outcome.messages) == [
-        f"{words} {kept(LONG[0])}",
-        f"{words} {kept(LONG[1])}",
+        f"{words} {archived_marker(LONG[0])}",
+        f"{words} {archived_marker(LONG[1])}",
         *LONG[2:],
     ]
 

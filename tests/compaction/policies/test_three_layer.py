@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.policy_tables import kept, long_talk, results_of, shape, steps, under
+from tests.support.policy_tables import archived_marker, long_talk, results_of, shape, steps, under
 from tests.support.small import assistant, user
 
 LONG = ["".join(f"{name}{n:04}" for n in range(40)) for name in "abcde"]
@@ -11,8 +11,8 @@ LONG = ["".join(f"{name}{n:04}" for n in range(40)) for name in "abcde"]
 async def test_results_except_the_newest_three_become_one_line_on_every_turn() -> None:
     result = await under("three-layer", steps(LONG, name="read_notes"))
     assert results_of(result.messages) == [
-        f"[Previous: used read_notes] {kept(LONG[0])}",
-        f"[Previous: used read_notes] {kept(LONG[1])}",
+        f"[Previous: used read_notes] {archived_marker(LONG[0])}",
+        f"[Previous: used read_notes] {archived_marker(LONG[1])}",
         *LONG[2:],
     ]
 
@@ -30,7 +30,7 @@ async def test_result_becomes_a_line_when_it_has_more_than_100_characters(
     border = "".join(f"{n * 7919 % 65_536:04x}" for n in range(26))[:size_chars]
     payload = steps([border, *LONG[:3]])
     result = await under("three-layer", payload, settings={"estimator": "auto"})
-    expected = f"[Previous: used bash] {kept(border)}" if is_cleared else border
+    expected = f"[Previous: used bash] {archived_marker(border)}" if is_cleared else border
     assert results_of(result.messages)[0] == expected
 
 

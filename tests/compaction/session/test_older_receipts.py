@@ -1,4 +1,4 @@
-"""A call reads old receipts of its own branch and ignores those from other branches."""
+"""A call reads old receipts of its branch and ignores receipts of other branches."""
 
 import json
 

@@ -266,13 +266,13 @@ async def test_prepared_recognised_list_applies_to_either_list() -> None:
         assert prepared.prepared.message_count == len(grown)
         later = [assistant("Done."), user("Thanks.")]
         apply = replace(AUTO, apply=prepared.prepared.prepared_id)
-        from_whole = await compact([*grown, *later], apply, archive=archive)
+        from_history = await compact([*grown, *later], apply, archive=archive)
         compacted_list = [*first.messages, *session(2), *later]
         from_compacted = await compact(compacted_list, apply, archive=archive)
-    assert from_whole.status == "compacted"
-    assert from_whole.messages[-2:] == later
-    assert from_compacted.messages == from_whole.messages
-    assert from_whole.tokens.after < first.tokens.after
+    assert from_history.status == "compacted"
+    assert from_history.messages[-2:] == later
+    assert from_compacted.messages == from_history.messages
+    assert from_history.tokens.after < first.tokens.after
 
 
 async def test_reactive_continues_from_the_rejected_context() -> None:

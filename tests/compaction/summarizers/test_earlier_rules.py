@@ -13,8 +13,8 @@ from tests.support.promises import archive_without_originals, temporary_archive
 from tests.support.small import (
     answered,
     assistant,
-    holds_as_said_last,
     is_marked_replaced,
+    newer_prevails,
     turn_with_call,
     user,
     user_words,
@@ -79,7 +79,7 @@ async def test_older_rule_stays_before_the_newer_one_when_it_is_reworded(
 ) -> None:
     text = await after_both(older, newer, keeps_originals=keeps_originals)
     assert newer in text
-    assert holds_as_said_last(older, newer, text)
+    assert newer_prevails(older, newer, text)
     assert not is_marked_replaced(newer, text)
 
 

@@ -42,7 +42,7 @@ from tests.support.messages_api import (
     Script,
     serve,
 )
-from tests.support.messages_api import one_after_the_other as replies
+from tests.support.messages_api import replies_in_order as replies
 from tests.support.promises import without_originals
 from tests.support.provider_rules import problems
 from tests.support.story import GOAL, LATEST, RULE, SUMMARY, story

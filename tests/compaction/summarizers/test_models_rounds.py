@@ -11,7 +11,7 @@ from tests.support.json_types import Json
 from tests.support.messages_api import Says, serve
 from tests.support.promises import without_originals
 from tests.support.provider_rules import problems
-from tests.support.small import holds_as_said_last, turn_with_call
+from tests.support.small import newer_prevails, turn_with_call
 
 WAIT_SECONDS = 200
 ROUNDS = 5
@@ -74,5 +74,5 @@ async def test_rules_survive_five_summaries_when_model_forgets_them(
     assert FORGETFUL.rpartition("\n")[2] in text
     for rule in (*RULES, NEWER, RESTATED[1]):
         assert rule in text
-    assert holds_as_said_last(OLDER, NEWER, text)
-    assert holds_as_said_last(*RESTATED, text)
+    assert newer_prevails(OLDER, NEWER, text)
+    assert newer_prevails(*RESTATED, text)

@@ -16,8 +16,8 @@ from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.small import (
     agent,
-    holds_as_said_last,
     is_marked_replaced,
+    newer_prevails,
     read,
     turn_with_call,
     user,
@@ -232,7 +232,7 @@ async def test_corrected_sentence_is_marked_or_before_its_correction(
     older, newer = (form.format(x=x, y=y, n=number, m=number + 100) for form in pair)
     context = await context_after(older, newer)
     assert newer in context
-    assert holds_as_said_last(older, newer, context)
+    assert newer_prevails(older, newer, context)
 
 
 @pytest.mark.parametrize(

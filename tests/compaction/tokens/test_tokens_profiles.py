@@ -1,4 +1,4 @@
-"""A model's profile is found by its name in any spelling."""
+"""A model's profile is found whatever the spelling of its name."""
 
 import pytest
 from context_compaction.tokens.models import profile_for

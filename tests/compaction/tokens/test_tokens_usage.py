@@ -125,7 +125,7 @@ def test_usage_report_is_refused_when_it_is_impossible(
         anchor_from_usage(usage, index)
 
 
-def test_only_messages_after_the_anchor_are_estimated() -> None:
+def test_estimate_covers_messages_after_the_anchor_only() -> None:
     counter = counter_for("claude-opus-4-8")
 
     anchor = UsageAnchor(50_000, 3)

@@ -70,18 +70,18 @@ def test_target_is_met_by_the_count_of_the_provider(
     tokens=st.lists(st.integers(1, 60), min_size=2, max_size=12),
     total=st.integers(1, 5_000),
     overhead=st.integers(0, 500),
-    kept=st.data(),
+    choices=st.data(),
 )
 def test_removed_messages_never_increase_the_estimate(
-    tokens: list[int], total: int, overhead: int, kept: st.DataObject
+    tokens: list[int], total: int, overhead: int, choices: st.DataObject
 ) -> None:
     count = counter_for("claude-opus-4-8")
     texts: list[Json] = [{"role": "user", "content": "word " * n} for n in tokens]
     messages = formats.parse(texts, format="anthropic")
-    anchor = UsageAnchor(total, kept.draw(st.integers(0, len(messages) - 1)))
+    anchor = UsageAnchor(total, choices.draw(st.integers(0, len(messages) - 1)))
     requests: RequestCount = request_count(messages, count, overhead_tokens=overhead, anchor=anchor)
     before = requests.estimate(messages)
-    rest = tuple(m for m in messages if kept.draw(st.booleans()))
+    rest = tuple(m for m in messages if choices.draw(st.booleans()))
 
     after = requests.estimate(rest)
 

@@ -60,11 +60,11 @@ def test_pattern_specials_and_ranks_equal_those_of_tiktoken_itself(
     cached.write_bytes(gzip.decompress(SHIPPED.read_bytes()))
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
 
-    theirs = importlib.import_module("tiktoken_ext.openai_public").o200k_base()
+    upstream = importlib.import_module("tiktoken_ext.openai_public").o200k_base()
 
-    assert theirs["pat_str"] == O200K_PATTERN
-    assert theirs["special_tokens"] == O200K_SPECIAL_TOKENS
-    assert theirs["mergeable_ranks"] == read_ranks(SHIPPED)
+    assert upstream["pat_str"] == O200K_PATTERN
+    assert upstream["special_tokens"] == O200K_SPECIAL_TOKENS
+    assert upstream["mergeable_ranks"] == read_ranks(SHIPPED)
 
 
 # What its alternatives begin, end, and look ahead with, often side by side.
@@ -76,10 +76,10 @@ SPLIT_BY = st.sampled_from([
 
 @given(st.lists(SPLIT_BY | st.characters(), max_size=60).map("".join))
 def test_any_text_has_the_tokens_of_tiktoken_s_own_pattern(text: str) -> None:
-    theirs = plain_o200k().encode(text, disallowed_special=())
+    expected = plain_o200k().encode(text, disallowed_special=())
 
-    assert load_o200k().encode(text, disallowed_special=()) == theirs
-    assert o200k_tokens(text) == len(theirs)
+    assert load_o200k().encode(text, disallowed_special=()) == expected
+    assert o200k_tokens(text) == len(expected)
 
 
 def test_counting_needs_no_network_and_loads_tiktoken_only_when_it_counts() -> None:
@@ -95,12 +95,12 @@ def test_counting_needs_no_network_and_loads_tiktoken_only_when_it_counts() -> N
 
 @pytest.mark.parametrize("damage", ["cut", "not gzip", "one rank less", "bits turned"])
 def test_a_damaged_vocabulary_is_refused(tmp_path: Path, damage: str) -> None:
-    whole = SHIPPED.read_bytes()
+    shipped = SHIPPED.read_bytes()
     damaged = {
-        "cut": whole[:-1000],
+        "cut": shipped[:-1000],
         "not gzip": b"IQ== 0\n",
-        "one rank less": gzip.compress(gzip.decompress(whole).rpartition(b"\n")[0], 1),
-        "bits turned": whole[:500_000] + bytes(100) + whole[500_100:],
+        "one rank less": gzip.compress(gzip.decompress(shipped).rpartition(b"\n")[0], 1),
+        "bits turned": shipped[:500_000] + bytes(100) + shipped[500_100:],
     }[damage]
     path = tmp_path / "o200k_base.tiktoken.gz"
     path.write_bytes(damaged)

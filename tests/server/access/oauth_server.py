@@ -23,7 +23,7 @@ class OAuthServer:
         self.rotate()
 
     def rotate(self) -> None:
-        """Sign with a new key from now on; the one before is published no more."""
+        """Sign with a new key from now on, and stop publishing the previous key."""
         self._count += 1
         self.key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
@@ -58,7 +58,7 @@ class OAuthServer:
 
 @contextmanager
 def oauth_server() -> Generator[OAuthServer]:
-    """A server on a free port."""
+    """Run a server on a free port."""
     oauth = OAuthServer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -69,7 +69,7 @@ def oauth_server() -> Generator[OAuthServer]:
             self.wfile.write(json.dumps(found).encode())
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing."""
+            """Log no requests."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
         oauth.issuer = f"http://127.0.0.1:{http.server_address[1]}"

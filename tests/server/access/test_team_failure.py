@@ -1,4 +1,4 @@
-"""Two services on one PostgreSQL lose nothing while one of them is killed and the database too."""
+"""Two services on one PostgreSQL lose no data when one service and the database are killed."""
 
 import subprocess
 import sys

@@ -75,7 +75,7 @@ class Team:
         return httpx2.post(f"{self.base}/mcp", json=request, headers=headers, timeout=150)
 
     def call(self, token: str, tool: str, **arguments: Any) -> dict[str, Any]:
-        """The result of a tool, which may be an error of its own."""
+        """Return the result of a tool, which may be an error."""
         answer = self.ask(token, "tools/call", tool, arguments=arguments)
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = _json(answer)["result"]
@@ -199,13 +199,13 @@ def test_token_allows_only_the_actions_of_its_scopes(team: Team) -> None:
     assert asked.status_code == 403
     assert "admin" in asked.text
     lines = (team.folder / "audit.log").read_text().splitlines()
-    told = [json.loads(line) for line in lines]
+    entries = [json.loads(line) for line in lines]
     assert any(
-        (one["tenant"], one["action"], one["what"], one["outcome"])
+        (entry["tenant"], entry["action"], entry["what"], entry["outcome"])
         == ("scoped", "search_transcript", "harbour", "ok")
-        for one in told
+        for entry in entries
     )
-    assert any(one["outcome"] == "refused" for one in told)
+    assert any(entry["outcome"] == "refused" for entry in entries)
     assert "closed" not in "".join(lines), "no content"
 
 
@@ -240,7 +240,7 @@ def _secrets_of(team: Team, token: str) -> tuple[Sequence[tuple[str, dict[str, A
     long = "\n".join(f"line {number} of the treasure map" for number in range(4_000))
     stored = team.call(token, "persist_large_output", output=long, session_id="secret-session")
     output_id = stored["structuredContent"]["output_id"]
-    messages = [user("The treasure lies under the oak."), user(long)]
+    messages = [user("The treasure is hidden under the oak."), user(long)]
     team.call(token, "compact_messages", session_id="secret-session", messages=messages)
     page = team.call(token, "search_transcript", query="treasure", limit=1)["structuredContent"]
     calls: list[tuple[str, dict[str, Any]]] = [
@@ -269,7 +269,7 @@ def _secrets_of(team: Team, token: str) -> tuple[Sequence[tuple[str, dict[str, A
 def test_token_of_another_tenant_sees_no_data(team: Team) -> None:
     owner, other = (team.token(name, "read", "write", "admin") for name in ("owner", "thief"))
     calls, pages = _secrets_of(team, owner)
-    marks = ("treasure lies", "treasure map", "under the oak")
+    marks = ("treasure is hidden", "treasure map", "under the oak")
     for tool, arguments in calls:
         own = json.dumps(team.call(owner, tool, **arguments))
         assert any(mark in own for mark in marks) or "secret-session" in own, (tool, arguments)
@@ -284,7 +284,7 @@ def test_token_of_another_tenant_sees_no_data(team: Team) -> None:
         assert team.page(path, owner).status_code in (200, 303), path
         answer = team.page(path, other)
         assert not any(mark in answer.text for mark in marks), path
-    # What a thief asked for, as far as the thief can tell, never was: same words as for nothing.
+    # The response does not reveal that the owner has such content.
     missing = team.call(other, "read_persisted_output", output_id="o_" + "0" * 16)
     foreign = team.call(other, *calls[0][:1], **calls[0][1])
     assert missing["isError"]
@@ -318,7 +318,7 @@ def test_service_refuses_a_host_other_than_the_public_url(team: Team) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "expected"),
     [
         (["--host", "0.0.0.0"], "--public-url"),
         (["--public-url", "http://compaction.example.org"], "https://"),
@@ -327,9 +327,9 @@ def test_service_refuses_a_host_other_than_the_public_url(team: Team) -> None:
     ],
 )
 def test_flags_that_would_open_the_archive_are_refused(
-    flags: list[str], told: str, tmp_path: Path
+    flags: list[str], expected: str, tmp_path: Path
 ) -> None:
     line = ["--archive", str(tmp_path), "serve", "--http", "--port", "0", *flags]
     done = CliRunner().invoke(main, line)
     assert done.exit_code == 2, done.stderr
-    assert told in done.stderr
+    assert expected in done.stderr

@@ -1,8 +1,8 @@
 """Content of another tenant is reported exactly like missing content.
 
-A real service on a real PostgreSQL is asked by a thief, once for what the owner has and once for
-what nobody has. Both answers must be the same to the byte, but for the name that was asked for, and
-cost the database the same statements. So neither an answer nor its time reveals anything.
+A thief requests content of the owner, then missing content, from a real service on a real
+PostgreSQL. Both responses must have equal bytes, except for the requested name, and must cause
+equal database statements. Then neither a response nor its duration reveals anything.
 """
 
 import json
@@ -48,22 +48,22 @@ class Names:
     output: str
     head: str
 
-    def put_into(self, value: Any) -> Any:
-        """`value`, with these for {session}, {output} and {head}, and a long text for {long}."""
+    def fill(self, value: Any) -> Any:
+        """Return `value` with its placeholders replaced by these names, or by a text for {long}."""
         match value:
             case str():
                 for name in ("session", "output", "head"):
                     value = value.replace(f"{{{name}}}", getattr(self, name))
                 return value.replace("{long}", "line of the treasure map\n" * 3_000)
             case [*items]:
-                return [self.put_into(item) for item in items]
+                return [self.fill(item) for item in items]
             case {**fields}:
-                return {key: self.put_into(item) for key, item in fields.items()}
+                return {key: self.fill(item) for key, item in fields.items()}
             case _:
                 return value
 
-    def taken_out_of(self, text: str) -> str:
-        """`text` as it would be for any names."""
+    def mask(self, text: str) -> str:
+        """Return `text` with each of these names replaced by NAME."""
         for name in astuple(self):
             for form in (name, name.replace("-", " ").replace("_", " ")):  # or as a query's words
                 text = text.replace(form, "NAME")
@@ -125,18 +125,18 @@ class Served:
 
     def seen(self, names: Names, ask: Ask) -> tuple[Any, ...]:
         """Return the thief's response without the names, and the statements of the database."""
-        filled = Ask(*names.put_into([ask.path, ask.method, ask.body]))
+        filled = Ask(*names.fill([ask.path, ask.method, ask.body]))
         self.statements.take()
         done = self.answer(self.thief, filled)
-        # A token is looked up every five seconds, which is no part of it.
-        told = "\n".join(self.statements.take()).split("BEGIN")
-        asked = [one for one in told if "access_token" not in one]
-        text = names.taken_out_of(done.text)
+        # The service looks a token up every five seconds, whatever the request is.
+        statements = "\n".join(self.statements.take()).split("BEGIN")
+        asked = [statement for statement in statements if "access_token" not in statement]
+        text = names.mask(done.text)
         shown = {name: done.headers.get(name) for name in ("content-type", "location", "link")}
         return done.status_code, shown, text, asked
 
 
-def _says(text: str) -> list[dict[str, Any]]:
+def _turn_about(text: str) -> list[dict[str, Any]]:
     call = {"type": "tool_use", "id": "t1", "name": "Read", "input": {"file_path": "captains_log"}}
     result = {"type": "tool_result", "tool_use_id": "t1", "content": f"{text}\n" * 400}
     return [
@@ -201,15 +201,18 @@ def served(
         asks = Served(base, statements, owner, thief, Names("", "", ""), "")
         session = "vault-70000002"
         for name in ("vault-70000000", "vault-70000001", session):
-            told = [*_says("the treasure lies beneath the oak"), *_says("the treasure is gold")]
+            messages = [
+                *_turn_about("the treasure is hidden beneath the oak"),
+                *_turn_about("the treasure is gold"),
+            ]
             for mode in ("record", "full"):
-                asks.call(owner, "compact_messages", session_id=name, messages=told, mode=mode)
+                asks.call(owner, "compact_messages", session_id=name, messages=messages, mode=mode)
         long = "\n".join(f"line {at} of the treasure map" for at in range(4_000))
         stored = asks.call(owner, "persist_large_output", output=long, session_id=session)
         page = asks.call(owner, "search_transcript", query="treasure", limit=1)
         found = page["structuredContent"]
         head = anyio.run(_head_of, f"{address}&tenant=owner", session)
-        asks.call(thief, "compact_messages", session_id="mine", messages=_says("a crow bar"))
+        asks.call(thief, "compact_messages", session_id="mine", messages=_turn_about("a crow bar"))
         known = Names(session, stored["structuredContent"]["output_id"], head)
         yield Served(base, statements, owner, thief, known, found["next_cursor"])
 
@@ -249,8 +252,8 @@ NUMBERS = st.integers(-3, 5_000)
 def _of_tool(tool: str, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Ask]:
     """Return calls of a tool with some of its optional arguments."""
     needed = {key: value for key, value in arguments.items() if not key.startswith("_")}
-    others = {key[1:]: value for key, value in arguments.items() if key.startswith("_")}
-    given = st.fixed_dictionaries(needed, optional=others)
+    optional = {key[1:]: value for key, value in arguments.items() if key.startswith("_")}
+    given = st.fixed_dictionaries(needed, optional=optional)
     return given.map(lambda some: Ask("", "tools/call", {"name": tool, "arguments": some}))
 
 
@@ -274,7 +277,7 @@ compactions = _of_tool(
     session_id=st.just("{session}"),
     _mode=st.sampled_from(["auto", "plan", "micro", "full", "record"]),
     _new_messages=st.just([{"role": "user", "content": "go on"}]),
-    _messages=st.sampled_from([_says("the treasure is gold"), _says("a crow bar")]),
+    _messages=st.sampled_from([_turn_about("the treasure is gold"), _turn_about("a crow bar")]),
     _options=st.sampled_from([{}, {"parent_session_id": "{session}"}]),
 )
 persists = _of_tool(
@@ -316,7 +319,7 @@ kinds = (reads, searches, compactions, persists, resources, completions, pages, 
 def test_content_of_another_tenant_is_reported_as_missing(served: Served, ask: Ask) -> None:
     number = next(_numbers)
     digest = sha256(b"%d" % number).hexdigest()
-    # Of the same shape as the real ones, and never there.
+    # These names have the form of real names, but no session has them.
     missing = Names(
         f"vault-{number + 90_000_000}",
         f"o_{digest[: len(served.known.output) - 2]}",
@@ -325,22 +328,22 @@ def test_content_of_another_tenant_is_reported_as_missing(served: Served, ask: A
     note(str(ask))
     seen: list[list[tuple[Any, ...]]] = []
     for names in (served.known, missing):
-        # What was written made a session of the thief's own, which goes again.
+        # A request that writes creates a session of the thief, so delete it again.
         asks = [ask, DELETE] if ask.writes else [ask]
-        seen.append([served.seen(names, one) for one in asks])
+        seen.append([served.seen(names, request) for request in asks])
     foreign, never = seen
     assert foreign == never
     assert ask.writes or not any(mark in foreign[0][2] for mark in MARKS if mark not in str(ask))
 
 
 def test_owner_can_read_everything_that_another_tenant_requested(served: Served) -> None:
-    """Else the same answers would say nothing; after the thief has written and deleted as well."""
+    """Check that the content exists, also after the thief has written and deleted sessions."""
     for pointer in POINTERS:
-        asked = served.known.put_into(pointer)
+        asked = served.known.fill(pointer)
         text = json.dumps(served.call(served.owner, "read_persisted_output", output_id=asked))
         assert any(mark in text for mark in (*MARKS, "vault")), pointer
     for path in PAGES:
-        ask = Ask(served.known.put_into(path))
+        ask = Ask(served.known.fill(path))
         page = served.answer(served.owner, ask)
         assert page.status_code in (200, 303), (path, page.text)
     search = {"query": "treasure", "limit": 1, "cursor": served.cursor}

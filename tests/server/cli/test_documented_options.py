@@ -23,10 +23,10 @@ def test_documentation_lists_every_option_and_variable_of_the_service() -> None:
         for option in parameter.opts
     }
     assert documented == existing
-    others = set(re.findall(r"\| (`--[a-z-]+`|–) \| `([A-Z_]+)`", page))
+    main_options = set(re.findall(r"\| (`--[a-z-]+`|–) \| `([A-Z_]+)`", page))
     variables = {(f"`{option.opts[0]}`", option.envvar) for option in main.params if option.envvar}
-    assert variables == {(flag, variable) for flag, variable in others if flag != "–"}
-    without_flag = {variable for flag, variable in others if flag == "–"}
+    assert variables == {(flag, variable) for flag, variable in main_options if flag != "–"}
+    without_flag = {variable for flag, variable in main_options if flag == "–"}
     assert without_flag == {POLICY_VARIABLE, MODEL_VARIABLE}
 
 

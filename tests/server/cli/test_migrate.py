@@ -18,7 +18,7 @@ def run(*arguments: str | Path, code: int = 0) -> str:
 
 
 def test_migrate_copies_only_new_records_again(postgres_address: str, tmp_path: Path) -> None:
-    folder, back = tmp_path / "archive", tmp_path / "back"
+    folder, restored = tmp_path / "archive", tmp_path / "back"
     messages = tmp_path / "messages.json"
     messages.write_text(json.dumps([{"role": "user", "content": "needle\n" * 30_000}]), "utf-8")
     run("--archive", folder, "compact", messages, "--mode", "record")
@@ -28,14 +28,14 @@ def test_migrate_copies_only_new_records_again(postgres_address: str, tmp_path: 
     again = json.loads(run("migrate", folder, postgres_address, "--json"))
     assert again == figures | {"new_records": 0}
     assert "needle" in run("--archive", postgres_address, "search", "needle")
-    report = run("migrate", postgres_address, back)
+    report = run("migrate", postgres_address, restored)
     assert "1 sessions" in report
     assert "Tenant: default" in report
     assert "--tenant" in report
-    listed = [run("--archive", place, "sessions", "--json") for place in (folder, back)]
+    listed = [run("--archive", place, "sessions", "--json") for place in (folder, restored)]
     assert listed[0] == listed[1]
     pointer = f"{json.loads(listed[0])['session_id']}/0"
-    read = [run("--archive", place, "read", pointer, "--json") for place in (folder, back)]
+    read = [run("--archive", place, "read", pointer, "--json") for place in (folder, restored)]
     assert read[0] == read[1]
     assert json.loads(read[0]) == json.loads(messages.read_text("utf-8"))[0]
 

@@ -21,7 +21,7 @@ from context_compaction.messages.model import is_list, is_object, text_of
 from mcp_server_compaction.cli import main
 from mcp_server_compaction.hosts import importing
 
-from tests.support.session_rows import HOSTS, lost_words, session_file
+from tests.support.session_rows import HOSTS, missing_words, session_file
 
 Row = dict[str, Any]
 
@@ -74,7 +74,7 @@ def codex_rows() -> list[Row]:
     def item(kind: str, payload: Any) -> Row:
         return {"timestamp": "2026-01-01T00:00:00Z", "type": kind, "payload": payload}
 
-    def said(role: str, words: str) -> Row:
+    def message(role: str, words: str) -> Row:
         content = [{"type": "input_text" if role == "user" else "output_text", "text": words}]
         return item("response_item", {"type": "message", "role": role, "content": content})
 
@@ -85,10 +85,10 @@ def codex_rows() -> list[Row]:
         call = {"type": "function_call", "call_id": f"c{turn}", "name": "shell", "arguments": "{}"}
         output = {"type": "function_call_output", "call_id": f"c{turn}", "output": "ok"}
         rows += [
-            said("user", f"question {turn}"),
+            message("user", f"question {turn}"),
             item("response_item", call),
             item("response_item", output),
-            said("assistant", f"answer {turn}"),
+            message("assistant", f"answer {turn}"),
         ]
     return rows
 
@@ -326,9 +326,9 @@ def test_import_archives_the_same_messages_when_the_file_grows_between_imports(
     rows: list[Row], seed: int, tmp_path: Path
 ) -> None:
     lines = lines_of(rows)
-    whole, growing = tmp_path / "whole.jsonl", tmp_path / "growing.jsonl"
-    whole.write_bytes(b"".join(lines))
-    imported(tmp_path / "a", whole)
+    complete, growing = tmp_path / "whole.jsonl", tmp_path / "growing.jsonl"
+    complete.write_bytes(b"".join(lines))
+    imported(tmp_path / "a", complete)
     data = b"".join(lines)
     rng = Random(seed)
     cuts = sorted({0, *(rng.randrange(len(lines[0]), len(data)) for _ in range(6)), len(data)})
@@ -471,7 +471,7 @@ def test_import_reads_times_thoughts_and_rewinds_of_gemini_cli(shape: str, tmp_p
     assert ("taken back" in json.dumps(transcript)) == (shape == "lines")
 
 
-# Fields with IDs, names and settings, which nobody searches for.
+# Fields with IDs, names and settings. Import leaves them out of the search index.
 LABELS = {"id", "cwd", "model", "type", "role", "call_id", "tool_use_id", "toolCallId", "sessionId"}
 
 
@@ -511,8 +511,8 @@ def test_import_makes_every_word_of_damaged_rows_searchable(
     kind: str, seed: int, tmp_path: Path
 ) -> None:
     rng = Random(f"{kind} {seed}")
-    others = {"pi": pi_rows, "copilot": copilot_rows, "gemini": gemini_rows}
-    rows = others[kind]() if kind in others else KINDS[kind]
+    more_kinds = {"pi": pi_rows, "copilot": copilot_rows, "gemini": gemini_rows}
+    rows = more_kinds[kind]() if kind in more_kinds else KINDS[kind]
     words: list[str] = []
     odd: list[Row] = []
     for row in rows:
@@ -550,16 +550,16 @@ def test_import_makes_every_word_of_damaged_rows_searchable(
 def test_import_makes_every_word_searchable_when_any_part_of_a_row_is_damaged(
     host: str, tmp_path: Path
 ) -> None:
-    async def lost() -> list[str]:
+    async def missing() -> list[str]:
         async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as opened:
-            return [word for data in files for word in await lost_words(opened, data)]
+            return [word for data in files for word in await missing_words(opened, data)]
 
     files = [session_file(host, number) for number in range(3)]
     for number, data in enumerate(files):
         file = tmp_path / f"{host} {number}.{'json' if host == 'opencode' else 'jsonl'}"
         file.write_bytes(data)
         imported(tmp_path / "a", file)
-    assert anyio.run(lost) == []
+    assert anyio.run(missing) == []
 
 
 def test_import_reads_only_new_lines_when_it_runs_again(

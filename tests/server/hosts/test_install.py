@@ -59,7 +59,7 @@ class Case:
         name: Name of the host.
         file: Configuration file below the home folder.
         section: Name of its table of servers.
-        project_file: Configuration file below the project; empty if there is none.
+        project_file: Configuration file below the project; empty if the host has none.
         hook_file: File of hooks below the home folder; empty if there are no hooks.
     """
 
@@ -142,7 +142,7 @@ def value_of(path: Path) -> Any:
     return json.loads("\n".join(lines).replace(",\n}", "\n}"))
 
 
-def put(path: Path, text: str) -> Path:
+def write_file(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode("utf-8"))
     return path
@@ -162,7 +162,7 @@ def test_cases_cover_every_host_of_the_catalog() -> None:
 def test_install_preserves_the_file_and_uninstall_restores_it(
     case: Case, home: Path, run: Run
 ) -> None:
-    file = put(home / case.file, sample(case))
+    file = write_file(home / case.file, sample(case))
     before = files_below(home)
     run("install", case.name, "--root", home / "project")
     value = value_of(file)
@@ -189,7 +189,7 @@ def test_install_keeps_hooks_of_other_programs_when_it_registers_its_own(
     events = HOSTS[case.name].hooks.events  # type: ignore[union-attr]
     if events:
         groups = {next(iter(events)): [{"hooks": [foreign]}], "Other": []}
-        put(home / case.hook_file, json.dumps({"version": 1, "hooks": groups}, indent=4))
+        write_file(home / case.hook_file, json.dumps({"version": 1, "hooks": groups}, indent=4))
     before = files_below(home)
     run("install", case.name, "--hooks")
     text = (home / case.hook_file).read_text("utf-8")
@@ -211,24 +211,24 @@ def test_install_keeps_hooks_of_other_programs_when_it_registers_its_own(
 def test_uninstall_removes_only_own_entries_when_the_file_was_changed(
     case: Case, home: Path, run: Run
 ) -> None:
-    file = put(home / case.file, sample(case))
+    file = write_file(home / case.file, sample(case))
     run("install", case.name, *(["--hooks"] if case.hook_file else []))
-    put(file, file.read_text("utf-8").replace("my own settings", "my later change"))
+    write_file(file, file.read_text("utf-8").replace("my own settings", "my later change"))
     run("uninstall", case.name)
     text = file.read_text("utf-8")
     assert "my later change" in text
     assert "compaction" not in text
-    original = put(home / f"original{file.suffix}", sample(case))
+    original = write_file(home / f"original{file.suffix}", sample(case))
     assert value_of(file) == value_of(original)
 
 
 def test_uninstall_keeps_a_server_that_the_user_added_after_install(home: Path, run: Run) -> None:
     """The file has the bytes that `install` would have written."""
-    file = put(home / ".claude.json", "{}")
+    file = write_file(home / ".claude.json", "{}")
     run("install", "claude-code")
     value = value_of(file)
     value["mcpServers"]["other"] = {"command": "npx"}
-    put(file, json.dumps(value, indent=2))
+    write_file(file, json.dumps(value, indent=2))
     run("uninstall", "claude-code")
     assert value_of(file) == {"mcpServers": {"other": {"command": "npx"}}}
 
@@ -237,7 +237,7 @@ def test_install_makes_a_backup_when_the_program_name_is_in_another_setting(
     home: Path, run: Run
 ) -> None:
     text = '{"projects": {"/src/mcp-server-compaction": {}}}'
-    file = put(home / ".claude.json", text)
+    file = write_file(home / ".claude.json", text)
     assert "Backup" in run("install", "claude-code")
     run("uninstall", "claude-code")
     assert file.read_text("utf-8") == text
@@ -262,7 +262,7 @@ def test_uninstall_keeps_folders_that_the_user_created_or_uses(home: Path, run: 
     run("uninstall", "cursor")
     assert (home / ".cursor").is_dir()
     run("install", "codex", "--hooks")
-    put(home / ".codex/auth.json", "{}")
+    write_file(home / ".codex/auth.json", "{}")
     run("uninstall", "codex")
     assert list(files_below(home)) == [".codex/auth.json"]
 
@@ -271,7 +271,7 @@ def test_uninstall_keeps_folders_that_the_user_created_or_uses(home: Path, run: 
 def test_install_writes_nothing_when_it_shows_a_plan_or_refuses_the_file(
     case: Case, home: Path, run: Run
 ) -> None:
-    file = put(home / case.file, sample(case))
+    file = write_file(home / case.file, sample(case))
     before = files_below(home)
     hooks = ["--hooks"] if case.hook_file else []
     diff = run("install", case.name, *hooks, "--dry-run")
@@ -279,7 +279,7 @@ def test_install_writes_nothing_when_it_shows_a_plan_or_refuses_the_file(
     assert all(line[:1] in {" ", "+", "-", "@"} for line in diff.splitlines())
     assert this_program()[0] in run("install", case.name, *hooks, "--print")
     assert files_below(home) == before
-    put(file, sample(case) + "\n}{ : [\n")
+    write_file(file, sample(case) + "\n}{ : [\n")
     before = files_below(home)
     error = run("install", case.name, code=2)
     assert str(file) in error
@@ -304,7 +304,7 @@ def test_install_changes_no_file_when_it_refuses_an_argument_or_file(
     home: Path, run: Run, content: bytes, arguments: list[str], error: str
 ) -> None:
     (home / ".claude.json").write_bytes(content)
-    put(home / ".claude/settings.json", "{}")
+    write_file(home / ".claude/settings.json", "{}")
     before = files_below(home)
     assert error in run("install", *arguments, code=2)
     assert files_below(home) == before
@@ -313,7 +313,7 @@ def test_install_changes_no_file_when_it_refuses_an_argument_or_file(
 def test_install_writes_nothing_when_the_second_file_or_a_flag_is_invalid(
     home: Path, run: Run
 ) -> None:
-    put(home / ".claude/settings.json", "{ nonsense")
+    write_file(home / ".claude/settings.json", "{ nonsense")
     before = files_below(home)
     run("install", "claude-code", "--hooks", code=2)
     for flags in (("--redaction", "maybe"), ("--summarizer-model", "nameless")):
@@ -335,7 +335,7 @@ def test_install_keeps_earlier_flags_when_it_runs_again(home: Path, run: Run) ->
     run("--redaction", "on", "install", "cursor", "--root", home)
     value = value_of(file)
     value["mcpServers"]["compaction"]["env"] = {"A": "b"}
-    put(file, json.dumps(value))
+    write_file(file, json.dumps(value))
     run("install", "cursor", "--hooks")
     assert arguments() == ["--redaction", "on", "--root", str(home)]
     assert value_of(file)["mcpServers"]["compaction"]["env"] == {"A": "b"}
@@ -344,7 +344,7 @@ def test_install_keeps_earlier_flags_when_it_runs_again(home: Path, run: Run) ->
     assert arguments() == ["--redaction", "on", *project]
     assert f"--archive {home / 'kept'} --redaction on" in (home / ".cursor/hooks.json").read_text()
     value["mcpServers"]["compaction"]["args"] = ["--archive=old", "serve", "--http"]
-    put(file, json.dumps(value))
+    write_file(file, json.dumps(value))
     run("install", "cursor", "--root", home)
     assert arguments() == ["--archive=old", "--root", str(home), "serve", "--http"]
 
@@ -368,7 +368,7 @@ def test_install_updates_registered_hooks_when_it_runs_without_the_hooks_option(
 
 
 def test_install_keeps_a_symbolic_link_and_the_mode_of_its_file(home: Path, run: Run) -> None:
-    real = put(home / "dotfiles/cursor.json", "{}")
+    real = write_file(home / "dotfiles/cursor.json", "{}")
     real.chmod(0o640)
     (home / ".cursor").mkdir()
     (home / ".cursor/mcp.json").symlink_to(real)
@@ -408,7 +408,7 @@ def test_install_uses_the_folder_that_an_environment_variable_sets(home: Path, r
     ],
 )
 def test_install_adds_to_toml_with_inline_tables(run: Run, home: Path, text: str) -> None:
-    path = put(home / ".codex/config.toml", text)
+    path = write_file(home / ".codex/config.toml", text)
     run("install", "codex")
     servers = tomllib.loads(path.read_text("utf-8"))["mcp_servers"]
     assert servers.pop("compaction")["command"] == this_program()[0]
@@ -446,7 +446,7 @@ def test_doctor_reports_missing_hooks_and_a_server_that_does_not_start(
 def test_doctor_prints_a_finding_before_the_next_check_ends(home: Path, run: Run) -> None:
     run("install", "codex")
     path = home / ".codex/config.toml"
-    silent = put(home / "silent-server", "#!/bin/sh\nexec sleep 1000\n")
+    silent = write_file(home / "silent-server", "#!/bin/sh\nexec sleep 1000\n")
     silent.chmod(0o755)
     path.write_text(path.read_text("utf-8").replace(this_program()[0], str(silent)), "utf-8")
     command = [*this_program(), "doctor", "codex"]

@@ -76,7 +76,7 @@ def test_rewritten_keeps_all_other_characters_when_a_member_is_added(
     text, value = case
     new = jsonc.rewritten(text, {**value, key: item})
     rest = iter(new)
-    assert all(char in rest for char in text if not char.isspace()), new  # in the same order
+    assert all(char in rest for char in text if not char.isspace()), new
     assert jsonc.parse(jsonc.rewritten(new, value)) == value
 
 

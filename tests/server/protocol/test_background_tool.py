@@ -1,4 +1,4 @@
-"""Prepared while the host goes on and applied later, across two servers."""
+"""Compactions that one server prepares in the background and another server applies later."""
 
 from mcp_server_compaction.config import Config
 

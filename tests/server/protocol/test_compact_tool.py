@@ -48,7 +48,7 @@ async def test_messages_and_edits_give_the_same_list(config: Config, era: Era) -
                 "read_persisted_output", {"output_id": "transcript://s/messages/0-1"}
             )
         )
-        whole = await compact(client, **arguments, reply="messages")
+        as_list = await compact(client, **arguments, reply="messages")
         result = await client.call_tool("compact_messages", arguments, progress_callback=note)
         added = [{"role": "assistant", "content": "I mended it."}]
         grown = await compact(client, session_id="s", new_messages=added)
@@ -57,14 +57,14 @@ async def test_messages_and_edits_give_the_same_list(config: Config, era: Era) -
     assert not planned["changed"]
     assert planned["tokens"]["after"] < planned["tokens"]["before"]
     assert messages == before
-    assert whole["fits"]
-    assert whole["tokens"]["upper"] <= 12_000 < whole["tokens"]["before"]
-    assert whole["messages"][-1] == messages[-1]
-    assert len(whole["messages"]) == whole["message_count"]
-    assert grown["message_count"] == whole["message_count"] + 1
+    assert as_list["fits"]
+    assert as_list["tokens"]["upper"] <= 12_000 < as_list["tokens"]["before"]
+    assert as_list["messages"][-1] == messages[-1]
+    assert len(as_list["messages"]) == as_list["message_count"]
+    assert grown["message_count"] == as_list["message_count"] + 1
     answer = answer_of(result)
     edits = [Splice(e["start"], e["delete_count"], tuple(e["insert"])) for e in answer["edits"]]
-    assert apply_splices(messages, edits) == whole["messages"]
+    assert apply_splices(messages, edits) == as_list["messages"]
     assert parsed(result) == {name: answer[name] for name in answer if name != "edits"}
     assert len(text_of(result)) <= MAX_CHARS
     fractions = [progress for progress, _, _ in steps]
@@ -78,13 +78,13 @@ async def test_removed_content_reads_back_exactly(config: Config) -> None:
     async with connect(config) as client:
         call_arguments: Json = {"mode": "micro", "reply": "messages"}
         answer = await compact(client, messages=messages, target_tokens=20_000, **call_arguments)
-        left = [
+        changed = [
             (message["content"][0]["content"], shown["content"][0]["content"])
             for message, shown in zip(messages, answer["messages"], strict=True)
             if message != shown
         ]
-        assert left
-        for original, placeholder in left:
+        assert changed
+        for original, placeholder in changed:
             [pointer, *_] = re.findall("o_[0-9a-f]+", placeholder)
             read = ""
             while len(read) < len(original):
@@ -113,7 +113,7 @@ async def test_a_transcript_is_read_inside_the_roots_only_and_its_parts_are_file
     assert answer["status"] == "compacted"
     assert answer["summary"]
     assert parsed(result) == answer
-    assert max(len(text_of(one)) for one in (result, asked)) <= MAX_CHARS
+    assert max(len(text_of(reply)) for reply in (result, asked)) <= MAX_CHARS
     assert "checkout" in text_of(prompt)
     assert str(files) in refused
 
@@ -127,13 +127,13 @@ async def test_options_reach_the_engine_and_its_refusals_the_model(
     async with connect(config, era) as client:
         plain = await compact(client, messages=messages, mode="plan")
         heavy = await compact(client, messages=messages, mode="plan", options=options)
-        for wrong, said in (
+        for wrong, expected in (
             ({"messages": [{"role": "user"}]}, "Message 0"),
             ({"messages": short, "policy": "absent"}, "policy"),
             ({"messages": short, "options": {"keep_recent_results": "three"}}, "whole number"),
         ):
             message = error_of(await client.call_tool("compact_messages", wrong))
-            assert said in message
+            assert expected in message
             assert message.endswith("Nothing was changed.")
     assert heavy["tokens"]["trigger"] != plain["tokens"]["trigger"]
     assert heavy["tokens"]["method"] != plain["tokens"]["method"]
@@ -200,14 +200,14 @@ async def test_a_session_that_began_with_plain_words_goes_on_in_any_format(
     asked = {"role": "user", "content": "look"}
     async with connect(config) as client:
 
-        async def put(*new: Json) -> CallToolResult:
+        async def add_messages(*new: Json) -> CallToolResult:
             given: Json = {"new_messages": new, "session_id": "grown"}
             return await client.call_tool("compact_messages", given)
 
-        await put(began[0])
-        await put(began[1])
-        await put(asked, *FIRST_CALLS[format])
-        answer = answer_of(await put(*began))
-        error = error_of(await put({"role": "user"}))
+        await add_messages(began[0])
+        await add_messages(began[1])
+        await add_messages(asked, *FIRST_CALLS[format])
+        answer = answer_of(await add_messages(*began))
+        error = error_of(await add_messages({"role": "user"}))
     assert (answer["format"], answer["message_count"]) == (format, 7)
     assert "Message 7: `content` is missing" in error

@@ -1,4 +1,4 @@
-"""Sub-agents under a parent: budgets of their own, receipts that name it, one search over all."""
+"""Sub-agents of a parent session: separate budgets, linked receipts and one common search."""
 
 import json
 

@@ -27,7 +27,7 @@ def call(number: Any, name: str, arguments: Json, result: str) -> list[Json]:
 
 
 def filler(count: int, word: str) -> list[Json]:
-    """Turns about files of their own, some 600 tokens each."""
+    """Return turns of about 600 tokens, each about another file."""
     return [
         message
         for i in range(count)
@@ -41,15 +41,15 @@ def filler(count: int, word: str) -> list[Json]:
 async def test_a_host_that_moves_its_cache_marker_stays_in_one_session(
     config: Config,
 ) -> None:
-    said = ["Look at the parser.", "It is fine.", "Now the lexer.", "Fine too."]
+    texts = ["Look at the parser.", "It is fine.", "Now the lexer.", "Fine too."]
 
     def turns(count: int, marked: int | None) -> list[Json]:
-        blocks: list[Json] = [{"type": "text", "text": text} for text in said[:count]]
+        blocks: list[Json] = [{"type": "text", "text": text} for text in texts[:count]]
         if marked is not None:
             blocks[marked]["cache_control"] = {"type": "ephemeral"}
         return [(agent if at % 2 else user)([block]) for at, block in enumerate(blocks)]
 
-    plain = [(agent if at % 2 else user)(text) for at, text in enumerate(said)]
+    plain = [(agent if at % 2 else user)(text) for at, text in enumerate(texts)]
     async with connect(config) as client:
         ids = {
             (await compact(client, messages, context_window=16000))["session_id"]
@@ -67,17 +67,18 @@ async def test_conversations_with_equal_beginnings_stay_separate(
     async with connect(config) as client:
         await compact(client, first, context_window=16000)
         begun = [hello, agent("Of course."), *filler(8, "beta"), user("go on")]
-        one = await compact(client, begun, context_window=16000, mode="full")
-        grown = [*one["messages"], agent("done"), *filler(8, "gamma"), user("and now?")]
-        two = await compact(client, grown, context_window=16000, mode="full")
-        assert one["session_id"] == two["session_id"]
+        begun_reply = await compact(client, begun, context_window=16000, mode="full")
+        grown = [*begun_reply["messages"], agent("done"), *filler(8, "gamma"), user("and now?")]
+        grown_reply = await compact(client, grown, context_window=16000, mode="full")
+        assert begun_reply["session_id"] == grown_reply["session_id"]
         read = await client.call_tool(
-            "read_persisted_output", {"output_id": two["boundary"]["pointer"], "pattern": "ACME"}
+            "read_persisted_output",
+            {"output_id": grown_reply["boundary"]["pointer"], "pattern": "ACME"},
         )
     assert not read.is_error
-    for told in (one, two, read.content):
-        assert "ACME-4711" not in str(told)
-    assert "beta_0.py" in str(two["messages"]), "what it said itself is still known"
+    for reply in (begun_reply, grown_reply, read.content):
+        assert "ACME-4711" not in str(reply)
+    assert "beta_0.py" in str(grown_reply["messages"]), "the text of the session itself is retained"
 
 
 async def test_text_that_the_user_edited_away_does_not_return(config: Config) -> None:
@@ -94,8 +95,8 @@ async def test_text_that_the_user_edited_away_does_not_return(config: Config) ->
             "read_persisted_output", {"output_id": again["boundary"]["pointer"]}
         )
     assert not read.is_error
-    for told in (new, again, read.content):
-        assert "zebra_lib" not in str(told)
+    for reply in (new, again, read.content):
+        assert "zebra_lib" not in str(reply)
 
 
 async def test_usage_below_the_trigger_leaves_the_list_as_it_is(
@@ -107,10 +108,10 @@ async def test_usage_below_the_trigger_leaves_the_list_as_it_is(
         plan = await compact(client, messages, mode="plan", context_window=2_000_000, options=model)
         used = plan["tokens"]["before"] + 15_000
         usage = {"input_tokens": used - 200, "output_tokens": 200}
-        told = {**model, "usage": usage, "usage_message_index": len(messages) - 1}
+        model_usage = {**model, "usage": usage, "usage_message_index": len(messages) - 1}
         for part in (0.85, 0.95, 1.0):
             variants = {"policy": "claude-code", "context_window": int(used / part) + 33_000}
-            options = {**told, "max_output_tokens": 20_000}
+            options = {**model_usage, "max_output_tokens": 20_000}
             reply = await compact(
                 client, messages, session_id=f"u{int(part * 100)}", options=options, **variants
             )
@@ -139,13 +140,13 @@ async def test_similar_sentences_about_different_things_are_all_kept(
             for n, text in enumerate(sentences):
                 run = call(n, "bash", {"command": f"do {n}"}, f"result {n} data " * 500)
                 messages += [user(text), *run, agent("done")]
-            said = [*messages, user("continue")]
+            conversation = [*messages, user("continue")]
             answer = await compact(
-                client, said, mode="full", context_window=200_000, session_id=f"s{number}"
+                client, conversation, mode="full", context_window=200_000, session_id=f"s{number}"
             )
-            told = str(answer["messages"])
-            assert [text for text in sentences if text not in told] == []
-            assert "[replaced later]" not in told
+            content = str(answer["messages"])
+            assert [text for text in sentences if text not in content] == []
+            assert "[replaced later]" not in content
 
 
 SENTENCES = (
@@ -188,7 +189,7 @@ async def test_a_whole_list_at_every_call_keeps_its_beginning_until_the_trigger_
             text = "\n".join(f"def fn_{number}_{n}(x): return x*{n}" for n in range(100))
             history += call(number, "bash", {"command": f"cat f{number}.py"}, text)
         edits = await compact(client, history, session_id="w", context_window=50_000, reply="edits")
-        whole = await compact(client, history, session_id="w", context_window=50_000)
+        as_list = await compact(client, history, session_id="w", context_window=50_000)
     restarted = sum(after[: len(before)] != before for before, after in itertools.pairwise(sent))
     assert restarted <= 4
     assert sent[-1] != history[:-2], "it was compacted"
@@ -196,4 +197,4 @@ async def test_a_whole_list_at_every_call_keeps_its_beginning_until_the_trigger_
     for splice in reversed(edits["edits"]):
         start = splice["start"]
         spliced[start : start + splice["delete_count"]] = splice["insert"]
-    assert spliced == whole["messages"]
+    assert spliced == as_list["messages"]

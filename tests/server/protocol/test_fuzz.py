@@ -1,7 +1,7 @@
-"""Fuzz: real transcripts gone wrong, command lines of any kind, and all that once failed.
+"""Fuzz tests: damaged real transcripts, random command lines, and all inputs that failed before.
 
-Arguments of any value stand in `test_any_arguments`, lines of standard input in
-`test_stdio_frames`; `tests.support.fuzz` says how many of each there are.
+`test_any_arguments` has random tool arguments, `test_stdio_frames` random lines of standard input.
+`tests.support.fuzz` sets the number of examples.
 """
 
 import json
@@ -30,7 +30,7 @@ from .test_any_arguments import call as call_tool
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(NIGHTLY_SECONDS)]
 
-WISHES: st.SearchStrategy[Json] = st.fixed_dictionaries({
+OPTIONS: st.SearchStrategy[Json] = st.fixed_dictionaries({
     "mode": st.sampled_from(["auto", "full", "micro", "plan", "record", "reactive"]),
     "target_tokens": st.sampled_from([1, 200, 1_000, 4_000]),
     "policy": st.sampled_from(["default", "economy", "claude-code", "four-layer", "timeline"]),
@@ -47,7 +47,7 @@ def as_text(case: Json) -> str:
 
 
 async def check_transcript(config: Config, files: Path, case: Json) -> None:
-    """It is compacted or refused with words, both as a list and as a file; and then again."""
+    """Check that a transcript is compacted or refused with a message, as a list and as a file."""
     path = anyio.Path(files / "s.jsonl")
     await path.write_text(as_text(case), encoding="utf-8", errors="surrogatepass")
     sources: list[Json] = [{"transcript_path": str(path)}]
@@ -61,17 +61,15 @@ async def check_transcript(config: Config, files: Path, case: Json) -> None:
             if result.is_error or "messages" not in source or case["wishes"]["mode"] == "plan":
                 continue
             answer = answer_of(result)
-            given_back = answer.get("messages") or source["messages"]
-            if answer["status"] != "no_progress" and given_back:
-                again = await client.call_tool(
-                    "compact_messages", {**source, "messages": given_back}
-                )
+            returned = answer.get("messages") or source["messages"]
+            if answer["status"] != "no_progress" and returned:
+                again = await client.call_tool("compact_messages", {**source, "messages": returned})
                 assert not again.is_error, text_of(again)
 
 
 def test_damaged_real_transcript_is_compacted_or_refused(config: Config, files: Path) -> None:
     @FUZZ
-    @given(transcripts(), WISHES)
+    @given(transcripts(), OPTIONS)
     def run(case: Json, variants: Json) -> None:
         case = {**case, "wishes": variants}
         with save_if_failing("transcripts", case):
@@ -80,7 +78,7 @@ def test_damaged_real_transcript_is_compacted_or_refused(config: Config, files: 
     run()
 
 
-# What a system can hand over: no NUL, and bytes that are no UTF-8 as Python decodes them.
+# Arguments that an operating system can pass: no NUL; surrogates for bytes that are no UTF-8.
 ARGUMENTS = (*(text for text in ODD_TEXTS if not {"\0", "\ud800"} & {*text}), "a\udc80b")
 
 
@@ -133,7 +131,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def check_command(line: list[str]) -> None:
-    """The command succeeds, or prints what is wrong."""
+    """Check that the command succeeds or prints an error."""
     done = CliRunner().invoke(main, line, input="")
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
     assert done.exit_code in (0, 1, 2)

@@ -94,7 +94,7 @@ async def compacted(http: httpx2.AsyncClient, session: str, messages: list[Json]
     assert not answer.json()["result"].get("isError"), answer.text
 
 
-# Who comes in.
+# Callers: tokens, hosts and origins.
 
 
 def test_request_without_the_token_is_refused_with_the_way_to_pass_it(service: Service) -> None:
@@ -197,21 +197,21 @@ async def test_unix_socket_is_private_and_needs_no_token(tmp_path: Path) -> None
         process.communicate(timeout=150)
 
 
-# What comes in.
+# Requests: content and size.
 
-WHOLE = {"jsonrpc": "2.0", "id": "a", "method": "ping"}
+VALID_REQUEST = {"jsonrpc": "2.0", "id": "a", "method": "ping"}
 
 
 NO_MESSAGES: list[tuple[object, str | None, str]] = [
     ({}, None, "no JSON-RPC message"),
-    ([WHOLE], None, "one message at a time"),
+    ([VALID_REQUEST], None, "one message at a time"),
     (7, None, "no JSON object"),
-    (WHOLE | {"jsonrpc": "1.0"}, "a", "no JSON-RPC message"),
-    (WHOLE | {"method": 5}, "a", '"method" that is a string'),
-    (WHOLE | {"params": []}, "a", "that are an object"),
-    (WHOLE | {"id": None}, None, "neither a string nor an integer"),
-    (WHOLE | {"id": 1.5}, None, "neither a string nor an integer"),
-    (WHOLE | {"id": True}, None, "neither a string nor an integer"),
+    (VALID_REQUEST | {"jsonrpc": "1.0"}, "a", "no JSON-RPC message"),
+    (VALID_REQUEST | {"method": 5}, "a", '"method" that is a string'),
+    (VALID_REQUEST | {"params": []}, "a", "that are an object"),
+    (VALID_REQUEST | {"id": None}, None, "neither a string nor an integer"),
+    (VALID_REQUEST | {"id": 1.5}, None, "neither a string nor an integer"),
+    (VALID_REQUEST | {"id": True}, None, "neither a string nor an integer"),
 ]
 
 
@@ -416,11 +416,11 @@ async def test_known_sessions_first_lists_and_large_requests_have_separate_limit
     turns = Turns(2)
     known, first = turns.of(None, is_known=True), turns.of(None, is_known=False)
     assert turns.of(large, is_known=True) is turns.of(large, is_known=False)
-    for one in (first, turns.of(large, is_known=True), known):
-        one.acquire_nowait()
-        one.acquire_nowait()
+    for limiter in (first, turns.of(large, is_known=True), known):
+        limiter.acquire_nowait()
+        limiter.acquire_nowait()
         with pytest.raises(anyio.WouldBlock):
-            one.acquire_nowait()
+            limiter.acquire_nowait()
 
 
 async def test_pages_and_tools_share_one_open_archive(

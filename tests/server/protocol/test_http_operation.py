@@ -96,7 +96,7 @@ async def test_service_is_not_ready_when_the_archive_is_missing(tmp_path: Path) 
 async def test_tenant_without_listeners_uses_no_memory() -> None:
     def buses() -> int:
         gc.collect()
-        return sum(isinstance(one, InMemorySubscriptionBus) for one in gc.get_objects())
+        return sum(isinstance(candidate, InMemorySubscriptionBus) for candidate in gc.get_objects())
 
     changes, before = Changes(), buses()
     for number in range(50):
@@ -112,7 +112,7 @@ async def test_tenant_without_listeners_uses_no_memory() -> None:
         assert len(lines_received) == 1
         leave_too()
         caller.reset(reset)
-    assert buses() <= before + 1  # that of the last
+    assert buses() <= before + 1  # the bus of the last tenant
 
 
 @pytest.mark.slow

@@ -69,11 +69,13 @@ ABSURD_TIMES = (1.7e15, 253402300800000, -62135596801000, 1e300, 10**400, -1, 1,
 async def test_listing_works_with_any_timestamp_of_a_message(config: Config) -> None:
     async with connect(config) as client:
         for number, time in enumerate(ABSURD_TIMES):
-            said = [{"role": "user", "content": f"find needle_7 of {number}", "timestamp": time}]
-            given = {"messages": said, "session_id": f"s{number}", "options": {"format": "pi"}}
+            messages = [
+                {"role": "user", "content": f"find needle_7 of {number}", "timestamp": time}
+            ]
+            given = {"messages": messages, "session_id": f"s{number}", "options": {"format": "pi"}}
             answer_of(await client.call_tool("compact_messages", given))
             listed = await client.list_resources()
-            assert f"transcript://s{number}" in [str(one.uri) for one in listed.resources]
+            assert f"transcript://s{number}" in [str(resource.uri) for resource in listed.resources]
             hits = answer_of(await client.call_tool("search_transcript", {"query": "needle_7"}))
             assert hits["total"] == number + 1
     for command in (["sessions"], ["usage"], ["search", "needle_7"]):

@@ -140,7 +140,7 @@ def _check_words(answer: Json, messages: list[Json], mode: str) -> None:
     if mode in {"auto", "plan", "micro", "full"} and is_over:
         assert tokens["limit"] == tokens["target"]
         assert status not in {"unchanged", "repaired"}, answer
-    if status != "no_progress":  # repairs may stand in that
+    if status != "no_progress":  # its list may contain repairs
         assert answer["changed"] == CHANGED[status], answer
     assert ("messages" in answer) == answer["changed"]
     assert (status == "planned") <= (mode == "plan")

@@ -17,7 +17,7 @@ OUTPUT = "\n".join(LINES) + "\n"
 MAX_CHARS = 8_000
 MAX_PAGES = 200  # a page that leads nowhere fails a test rather than hang it
 
-SAID = [
+REQUESTS = [
     "The payment gateway times out after the nightly deploy.",
     "Look at src/billing/invoice_writer.py:218, in parseInvoiceHeader.",
     "支付网关在夜间部署后超时。",
@@ -114,8 +114,11 @@ async def test_pattern_returns_context_lines_with_their_authors(
 
 async def recorded(client: Client) -> None:
     messages: list[Json] = []
-    for said in SAID:
-        messages += [{"role": "user", "content": said}, {"role": "assistant", "content": "Noted."}]
+    for request in REQUESTS:
+        messages += [
+            {"role": "user", "content": request},
+            {"role": "assistant", "content": "Noted."},
+        ]
     for n in range(40):
         messages += [
             {"role": "user", "content": f"Heartbeat {n} of the scheduler."},
@@ -153,7 +156,7 @@ async def test_search_finds_words_phrases_parts_of_names_places_and_scripts_with
             hits = [hit["pointer"] for hit in answer["hits"]]
             assert hits[0] == f"transcript://s/messages/{2 * at}", query
             read = await client.call_tool("read_persisted_output", {"output_id": hits[0]})
-            assert SAID[at] in text_of(read)
+            assert REQUESTS[at] in text_of(read)
 
 
 @pytest.mark.parametrize("session_id", ["s", "0123456789abcdef-" * 7])

@@ -47,7 +47,7 @@ async def test_attacks_never_become_pins_or_rules_through_the_tools(
 
 
 async def answered(client: Client, case: Case, session_id: str, folder: anyio.Path) -> Json:
-    """The answer to `case`, handed over as its host does."""
+    """Compact `case` as a file or as messages, whichever its host passes."""
     arguments: Json = {"mode": "full", "session_id": session_id}
     if case.host.is_file:
         path = folder / f"{session_id}.jsonl"

@@ -27,7 +27,7 @@ ANTHROPIC = "sk-ant-api03-" + "Zx9-bTq4Rw7Lm2Vk8Hs5" * 4 + "Zx9-bTq4Rw7LmAA"
 PASSWORD = "horse7battery2staple"
 
 
-def said() -> list[Json]:
+def conversation_with_secrets() -> list[Json]:
     """A conversation in which the user, a tool and the agent each name a secret."""
     messages = conversation(14, 60)
     messages[0]["content"] += f" Always use the token {GITHUB} for the registry."
@@ -43,7 +43,12 @@ async def served(tmp_path: Path, mode: RedactionMode) -> AsyncGenerator[Client]:
 
 
 async def _compacted(client: Client, **more: Any) -> Json:
-    given = {"messages": said(), "mode": "full", "target_tokens": 4_000, "session_id": "s"}
+    given = {
+        "messages": conversation_with_secrets(),
+        "mode": "full",
+        "target_tokens": 4_000,
+        "session_id": "s",
+    }
     given |= {"reply": "messages"}
     return answer_of(await client.call_tool("compact_messages", given | more))
 
@@ -61,7 +66,7 @@ def _on_disk(folder: Path, secret: str) -> bool:
 async def test_warn_mode_counts_secrets_and_changes_nothing(tmp_path: Path) -> None:
     async with served(tmp_path, "warn") as client:
         reply = await _compacted(client)
-        kept = await _read(client)
+        archived = await _read(client)
     assert reply["receipt"]["redaction"]["archived"] == {
         "anthropic api key": 1,
         "github pat": 1,
@@ -70,13 +75,13 @@ async def test_warn_mode_counts_secrets_and_changes_nothing(tmp_path: Path) -> N
     assert reply["receipt"]["redaction"]["shown"]
     assert any("3 possible secrets" in warning for warning in reply["warnings"])
     for secret in (GITHUB, ANTHROPIC, PASSWORD):
-        assert secret in kept
+        assert secret in archived
 
 
 async def test_on_mode_keeps_secrets_from_disk_and_summaries(tmp_path: Path) -> None:
     async with served(tmp_path, "on") as client:
         reply = await _compacted(client)
-        kept = await _read(client)
+        archived = await _read(client)
         stored = answer_of(
             await client.call_tool("persist_large_output", {"output": f"{GITHUB}\n" * 4_000})
         )
@@ -84,12 +89,14 @@ async def test_on_mode_keeps_secrets_from_disk_and_summaries(tmp_path: Path) -> 
             await client.call_tool("read_persisted_output", {"output_id": stored["output_id"]})
         )
     assert reply["receipt"]["redaction"]["mode"] == "on"
-    told = json.dumps([m for m in reply["messages"] if m not in said()])
+    new_messages = json.dumps([
+        m for m in reply["messages"] if m not in conversation_with_secrets()
+    ])
     for secret in (GITHUB, ANTHROPIC, PASSWORD):
-        assert secret not in kept + told + output + stored["marker"]
+        assert secret not in archived + new_messages + output + stored["marker"]
         assert not _on_disk(tmp_path / "archive", secret)
-    assert "[redacted: github pat]" in kept
-    assert "[redacted: github pat]" in told, "what binds is carried all the same"
+    assert "[redacted: github pat]" in archived
+    assert "[redacted: github pat]" in new_messages, "the rule itself is retained"
 
 
 async def test_on_mode_removes_secrets_from_the_host_prompt(tmp_path: Path) -> None:
@@ -112,7 +119,7 @@ async def test_off_mode_does_not_look_for_secrets(tmp_path: Path) -> None:
 async def test_on_mode_keeps_a_grown_list_and_new_messages_in_one_branch(tmp_path: Path) -> None:
     async with served(tmp_path, "on") as client:
         first = await _compacted(client, mode="record")
-        whole = await _compacted(client, mode="record")
+        second = await _compacted(client, mode="record")
         more = [{"role": "user", "content": f"And use {GITHUB} again."}]
         delta = answer_of(
             await client.call_tool(
@@ -122,10 +129,10 @@ async def test_on_mode_keeps_a_grown_list_and_new_messages_in_one_branch(tmp_pat
         sessions = [str(r.uri) for r in (await client.list_resources()).resources]
         listed = next(uri for uri in sessions if "s" in uri)
         info = await client.read_resource("transcript://s")
-    assert first["session_id"] == whole["session_id"] == delta["session_id"] == "s"
+    assert first["session_id"] == second["session_id"] == delta["session_id"] == "s"
     assert listed
     text = info.contents[0].model_dump()["text"]
-    assert json.loads(text)["message_count"] == len(said()) + 1
+    assert json.loads(text)["message_count"] == len(conversation_with_secrets()) + 1
 
 
 def test_default_is_warn_over_stdio_and_on_over_http(tmp_path: Path) -> None:
@@ -197,14 +204,14 @@ async def test_with_on_a_secret_in_an_odd_place_reaches_no_disk_and_its_list_is_
             messages = reply.get("messages") or messages
         later = [*messages, {"role": "assistant", "content": "Done."}]
         again = await _compacted(client, messages=later, mode="record", session_id=None)
-    assert again["session_id"] == "s", "found by what the list holds"
+    assert again["session_id"] == "s", "the list identifies its session"
     assert not _on_disk(tmp_path, GITHUB)
 
 
 @given(st.integers(0, 560))
 @settings(max_examples=12, deadline=None)
 def test_with_on_no_cut_leaves_half_of_a_secret_on_disk(before_chars: int) -> None:
-    async def kept(folder: Path) -> None:
+    async def compact_into(folder: Path) -> None:
         messages = conversation(14, 60)
         command = f"{'x' * before_chars} {GITHUB} && make{' a' * 300}"
         _call_of(messages)["input"]["command"] = command
@@ -212,7 +219,7 @@ def test_with_on_no_cut_leaves_half_of_a_secret_on_disk(before_chars: int) -> No
             await _compacted(client, messages=messages)
 
     with tempfile.TemporaryDirectory() as folder:
-        anyio.run(kept, Path(folder))
+        anyio.run(compact_into, Path(folder))
         for half in (GITHUB[: len(GITHUB) // 2], GITHUB[len(GITHUB) // 2 :]):
             assert not _on_disk(Path(folder), half)
 
@@ -263,7 +270,7 @@ def test_redacting_twice_is_redacting_once_and_leaves_no_known_secret(
     assert not find_secrets(clean)
 
 
-# A password that is no key of a provider, where programs and people put it.
+# Places in which programs and users write a password that has no form of a provider.
 ODD_PASSWORD = "horse7!battery2+staple"
 PLACES_OF_PASSWORDS = (
     'export DB_PASSWORD="{}"',
@@ -284,19 +291,19 @@ PLACES_OF_PASSWORDS = (
 def test_a_password_is_found_where_programs_take_it_and_in_the_json_of_a_call(
     place: str, depth: int
 ) -> None:
-    said = place.format(ODD_PASSWORD)
+    text = place.format(ODD_PASSWORD)
     for _ in range(depth):  # as the arguments of a call: a string of JSON, in a string of JSON
-        said = json.dumps({"command": said})
-    clean = redact(said)
+        text = json.dumps({"command": text})
+    clean = redact(text)
     assert "horse7" not in clean
     assert "staple" not in clean
-    assert [secret.kind for secret in find_secrets(said)] != []
+    assert [secret.kind for secret in find_secrets(text)] != []
 
 
 def test_the_credentials_of_docker_are_found_and_other_values_of_auth_are_not() -> None:
     auth = b64encode(f"me:{PASSWORD}".encode()).decode()
-    said = json.dumps({"auths": {"x.internal": {"auth": auth}}})
-    assert auth not in redact(said)
+    configuration = json.dumps({"auths": {"x.internal": {"auth": auth}}})
+    assert auth not in redact(configuration)
     assert not find_secrets('{"auth": "required"}')
 
 

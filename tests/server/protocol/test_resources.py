@@ -138,8 +138,8 @@ async def test_the_policies_resource_names_layers_constants_and_sources(config: 
     }
     assert policies["three-layer"]["constants"]["trigger_tokens"] == 50_000
     assert policies["four-layer"]["layers"] == ["persist", "snip", "microcompact", "summarize"]
-    ours = ("default", "economy", "gentle")
-    papers = [policy for name, policy in policies.items() if name not in ours]
+    own_policies = ("default", "economy", "gentle")
+    papers = [policy for name, policy in policies.items() if name not in own_policies]
     assert all(policy["differences_from_source"] for policy in papers)
 
 
@@ -178,7 +178,7 @@ async def test_prompts_contain_the_text_of_the_user(config: Config, era: Era) ->
         content = result.messages[0].content
         assert isinstance(content, TextContent)
         assert words in content.text
-    # A host may split what a person typed at blanks: a second argument would get its second word.
+    # A host may split the typed text at blanks, and a second argument would get its second word.
     assert all(len(prompt.arguments or []) == 1 for prompt in listed)
 
 
@@ -220,7 +220,7 @@ async def test_handshake_clients_get_notifications(config: Config) -> None:
         await _record(client, "other")
         await client.unsubscribe_resource("transcript://s")  # pyright: ignore[reportDeprecated]
         await _record(client, "s")
-        await client.list_resources()  # its answer comes after all that was told before
+        await client.list_resources()  # its reply follows all earlier notifications
     assert updated == ["transcript://s"]
     assert len(listed) == 2
 

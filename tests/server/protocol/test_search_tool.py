@@ -53,7 +53,7 @@ async def test_pointer_of_a_hit_reads_back(config: Config, era: Era, base: Json)
         {"query": "value_2_5", "since": "2020-01-01", "until": "2099-12-31"},
     ],
 )
-async def test_each_kind_of_search_finds_the_text_in_a_short_reply(
+async def test_search_of_any_kind_finds_the_text_in_a_short_reply(
     config: Config, base: Json, query: Json
 ) -> None:
     async with connect(config) as client:

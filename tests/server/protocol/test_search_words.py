@@ -14,9 +14,9 @@ from tests.server.helpers import Json, answer_of, connect, spawned
 from tests.support.small import agent, answered, text, user
 
 
-def call(number: int, name: str, arguments: Json, result: str, said: str = "") -> list[Json]:
+def call(number: int, name: str, arguments: Json, result: str, words: str = "") -> list[Json]:
     asked, given = answered(f"t{number}", name, result, **arguments)
-    return [agent([*([text(said)] if said else []), *asked["content"]]), given]
+    return [agent([*([text(words)] if words else []), *asked["content"]]), given]
 
 
 async def record(client: Client, session_id: str, messages: list[Json], **more: Any) -> None:
@@ -37,9 +37,9 @@ async def test_search_excludes_calls_of_its_own_tools(config: Config, prefix: st
     messages = [user("The token is ZEBRA_99."), agent("Noted.")]
     search_arguments = {"query": "ZEBRA_99"}
     messages += call(1, f"{prefix}search_transcript", search_arguments, "No matches for: ZEBRA_99")
-    said = "I look that up."
+    words = "I look that up."
     messages += call(
-        2, f"{prefix}read_persisted_output", search_arguments, "1:ZEBRA_99 is the token", said
+        2, f"{prefix}read_persisted_output", search_arguments, "1:ZEBRA_99 is the token", words
     )
     messages += call(3, f"{prefix}persist_large_output", {"output": "ZEBRA_99"}, "o_1 ZEBRA_99")
     messages += call(4, f"{prefix}compact_messages", {"instructions": "ZEBRA_99"}, "ZEBRA_99")
@@ -87,7 +87,7 @@ async def test_a_hit_that_ends_with_a_question_shows_the_answer_of_its_own_histo
     assert first["next"]["snippet"] == "Ostende."
     assert first["next"]["role"] == "user"
     assert first["next"]["pointer"].startswith("transcript://s/messages/2@")
-    assert "next" not in last  # what was said after it in number stands in another branch
+    assert "next" not in last  # the message with the next number is in another branch
     assert "next" not in answer["hits"][0]
 
 

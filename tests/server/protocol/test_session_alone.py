@@ -84,25 +84,25 @@ async def test_answer_says_that_an_earlier_compaction_is_used(config: Config) ->
 async def test_short_pointers_are_read_by_the_tools(config: Config) -> None:
     async with connect(config) as client:
         await compact(client, messages=conversation(), session_id=SESSION)
-        whole = f"transcript://{SESSION}/messages/0-1"
+        pointer = f"transcript://{SESSION}/messages/0-1"
 
         async def read(output_id: str) -> Any:
             return await client.call_tool("read_persisted_output", {"output_id": output_id})
 
-        expected = text_of(await read(whole))
+        expected = text_of(await read(pointer))
         for short in ("d703a1a9/0-1", "d703/0-1", "d703a1a9/messages/0-1"):
             result = await read(short)
             assert text_of(result) == expected
             assert f"{SESSION}/messages/0-1" in text_of(result, 1)
         listed = text_of(await read(f"transcript://{SESSION}/files"))
         assert text_of(await read("d703a1a9/files")) == listed
-        for wrong, says in {
+        for wrong, reason in {
             "d703a1a9": "is a session",
             "nobody/0-1": "no session 'nobody'",
             "d703a1a9/900-901": "but none of",
         }.items():
             message = error_of(await read(wrong))
-            assert says in message
+            assert reason in message
             assert "Nothing was changed" not in message
         found = await client.call_tool(
             "search_transcript", {"query": "the", "session_id": "d703a1a9"}

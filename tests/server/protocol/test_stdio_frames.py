@@ -47,7 +47,7 @@ class Host:
             follower.start()
 
     def stop(self) -> None:
-        """Kill the server; its streams are closed after their readers came to the end."""
+        """Kill the server and wait until its streams are read to the end."""
         self._process.kill()
         for follower in self._followers:
             follower.join(timeout=WAIT_SECONDS)
@@ -66,7 +66,7 @@ class Host:
         return self._answers.get(timeout=WAIT_SECONDS)
 
     def ask(self, method: str, params: Json) -> list[Json]:
-        """Everything that comes back up to the answer to a request, that one last."""
+        """Send a request and return all replies up to its own, which is the last."""
         self._next_id += 1
         request = {"jsonrpc": "2.0", "id": self._next_id, "method": method}
         self.send(json.dumps({**request, "params": {**params, **self._meta}}).encode())

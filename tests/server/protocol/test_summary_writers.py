@@ -34,11 +34,11 @@ CALL: Json = {
     "reply": "receipt",
 }
 PROSE = "float arithmetic lost cents"
-NOTHING_SET: Json = {"environment": {}}
+EMPTY_ENVIRONMENT: Json = {"environment": {}}
 
 
-def with_summaries(config: Config, **told: Any) -> Config:
-    return replace(config, summaries=Summaries(**told))
+def with_summaries(config: Config, **options: Any) -> Config:
+    return replace(config, summaries=Summaries(**options))
 
 
 @pytest.fixture(autouse=True)
@@ -46,10 +46,10 @@ def key_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", "test-key")
 
 
-def with_model(config: Config, url: str, *models: str, **told: Any) -> Config:
+def with_model(config: Config, url: str, *models: str, **options: Any) -> Config:
     """Return a configuration with a model of Anthropic's API at `url`, or with `models`."""
     models = models or ("anthropic:claude-haiku-5-5",)
-    return with_summaries(config, **told, models=models, key_env="MY_KEY", url=url)
+    return with_summaries(config, **options, models=models, key_env="MY_KEY", url=url)
 
 
 async def test_extracts_are_used_without_key_and_client_model(config: Config, era: Era) -> None:
@@ -108,12 +108,12 @@ async def test_a_key_alone_sends_nothing(environment: dict[str, str]) -> None:
             answer = answer_of(await client.call_tool("compact_messages", CALL))
             assert answer["written_by"] == "extractive"
             assert api.requests == []
-        told = {
+        configured = {
             "MCP_COMPACTION_SUMMARIZER_MODEL": "openai:m openai:n",
             "MCP_COMPACTION_SUMMARIZER_URL": f"{api.url}/v1",
             "MCP_COMPACTION_SUMMARIZER_KEY_ENV": "MY_KEY",
         }
-        async with spawned({**environment, **key, **told}) as client:
+        async with spawned({**environment, **key, **configured}) as client:
             asked = {**CALL, "session_id": "told"}
             answer = answer_of(await client.call_tool("compact_messages", asked))
     assert answer["written_by"] == "openai (m)"
@@ -146,8 +146,8 @@ async def test_a_call_may_choose_extracts_though_there_is_a_key(config: Config) 
         async with connect(with_model(config, api.url)) as client:
             chosen = {**CALL, "summarizer": "extractive"}
             answer = answer_of(await client.call_tool("compact_messages", chosen))
-        told = with_model(config, api.url, writer="extractive")
-        async with connect(told) as client:
+        extractive = with_model(config, api.url, writer="extractive")
+        async with connect(extractive) as client:
             other = {**CALL, "session_id": "other"}
             answer = answer_of(await client.call_tool("compact_messages", other))
     assert api.requests == []
@@ -181,7 +181,7 @@ async def test_the_clients_model_writes_where_its_refusal_cannot_end_the_call(
 
 
 @pytest.mark.parametrize(
-    ("said", "warned"),
+    ("response", "warned"),
     [
         ("", "verbatim extracts"),
         ("I'm sorry, I can't.", "verbatim extracts"),
@@ -190,9 +190,9 @@ async def test_the_clients_model_writes_where_its_refusal_cannot_end_the_call(
     ],
 )
 async def test_a_client_model_that_writes_no_summary_leads_to_extracts(
-    config: Config, said: Any, warned: str
+    config: Config, response: Any, warned: str
 ) -> None:
-    async with connect(config, "legacy", sampling_callback=Sampler(lambda _: said)) as client:
+    async with connect(config, "legacy", sampling_callback=Sampler(lambda _: response)) as client:
         answer = answer_of(await client.call_tool("compact_messages", CALL))
     assert answer["receipt"]["writer"] == "extractive"
     assert any(warned in warning for warning in answer["warnings"])
@@ -286,7 +286,7 @@ async def test_server_option_makes_hosts_write_summaries(config: Config) -> None
 def test_invalid_setting_is_refused_by_name(given: Json, named: str) -> None:
     models: Json = {} if "summarizer" in given else {"summarizer_models": ["openai:m"]}
     with pytest.raises(SettingsError, match=named) as raised:
-        load_config(**{**NOTHING_SET, **models, **given})
+        load_config(**{**EMPTY_ENVIRONMENT, **models, **given})
     assert "cret" not in str(raised.value).replace("secret", "")
 
 
@@ -302,7 +302,7 @@ async def test_recorded_summary_is_used_by_a_later_compaction(config: Config, er
         full = {**call_arguments, "mode": "full", "target_tokens": 8_000, "summarizer": "host"}
         answer = answer_of(await client.call_tool("compact_messages", full))
     assert noted["status"] == "unchanged"
-    assert PROSE not in json.dumps(noted)  # what the caller wrote does not come back to it
+    assert PROSE not in json.dumps(noted)  # the reply does not repeat the text of the caller
     assert answer["status"] == "compacted"
     assert PROSE in answer["summary"]
     assert answer["receipt"]["writer"] == "memory"

@@ -43,8 +43,8 @@ async def test_definitions_cost_at_most_1400_tokens(config: Config) -> None:
 async def test_policy_argument_has_the_figures_of_the_policies(config: Config) -> None:
     async with connect(config) as client:
         [compact, *_] = (await client.list_tools()).tools
-    said: str = compact.input_schema["properties"]["policy"]["description"]
-    figures = re.findall(r"\b\d+K\b", said)
+    description: str = compact.input_schema["properties"]["policy"]["description"]
+    figures = re.findall(r"\b\d+K\b", description)
     assert figures == ["200K", "170K", "51K", "84K", "13K"]
     described = POLICIES["default"].description + POLICIES["economy"].description
     assert all(figure in described for figure in figures)
@@ -59,7 +59,7 @@ async def test_tools_have_annotations_and_allow_no_unknown_arguments(config: Con
         assert tool.annotations.read_only_hint is not None
         assert tool.annotations.open_world_hint is False
         assert tool.input_schema["additionalProperties"] is False
-        # Over HTTP nobody looks for arguments in headers.
+        # No client of the HTTP server sends arguments in headers.
         assert "x-mcp-header" not in json.dumps(tool.input_schema)
 
 

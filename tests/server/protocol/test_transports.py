@@ -1,4 +1,4 @@
-"""The server as hosts run it: a process of its own over stdio, and HTTP on loopback."""
+"""The server as hosts run it: a separate process over stdio, and HTTP on loopback."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ __all__ = ["service"]  # a fixture
 pytestmark = pytest.mark.slow
 
 COMMAND = [sys.executable, "-m", "mcp_server_compaction"]
-# Beginnings of names: packages that take long to load, and the parts of ours that do the work.
+# Prefixes of module names: packages that are slow to load, and our modules that do the work.
 HEAVY = (
     "aiofiles",
     "anthropic",
@@ -63,7 +63,7 @@ HEAVY = (
     "zstandard",
 )
 
-# Runs the real command line in a process that says at its end what it had imported.
+# Runs the real command line in a process that prints its imported modules at the end.
 WATCHED = """
 import atexit, json, sys
 atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=open(sys.argv.pop(1), "w")))
@@ -78,7 +78,7 @@ finally:
 
 
 # The real command line in a process that says when it imports the tokenizer.
-HEARD = """
+REPORT_TIKTOKEN = """
 import sys
 sys.addaudithook(
     lambda event, about: event == "import" and about[0] == "tiktoken"
@@ -174,7 +174,7 @@ def test_initialize_loads_only_the_modules_it_needs(
 
 def test_engine_is_loaded_after_the_first_request(environment: dict[str, str]) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", HEARD],
+        [sys.executable, "-c", REPORT_TIKTOKEN],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -138,14 +138,16 @@ async def test_line_numbers_of_messages_are_equal_in_ranges_and_matches(
             arguments = {"output_id": "transcript://s/messages/0-2", **part}
             return text_of(await client.call_tool("read_persisted_output", arguments)).splitlines()
 
-        whole = await read()
+        all_lines = await read()
         heading, match = await read(pattern="round\\(", context=0)
-        assert heading in {line.replace(":", "-", 1) for line in whole}
+        assert heading in {line.replace(":", "-", 1) for line in all_lines}
         number = int(match.split(":")[0])
         assert match == f"{number}:+    return round(net * 1.19)"
-        assert await read(start_line=number, limit=1) == [match] == [whole[number - 1]]
-        assert await read(tail=2) == whole[-2:]
-        assert [line.split(":")[0] for line in whole] == [str(n) for n in range(1, len(whole) + 1)]
+        assert await read(start_line=number, limit=1) == [match] == [all_lines[number - 1]]
+        assert await read(tail=2) == all_lines[-2:]
+        assert [line.split(":")[0] for line in all_lines] == [
+            str(n) for n in range(1, len(all_lines) + 1)
+        ]
         assert [json.loads(line) for line in await read(as_json=True)] == MESSAGES
         assert await read(
             output_id="transcript://s/messages/1-1", json_path="$.content[1].text"

@@ -133,4 +133,4 @@ async def test_pages_escape_markup_in_a_transcript(
 def test_checker_finds_attacks_when_they_are_not_escaped() -> None:
     """Without this property, the test above proves nothing."""
     detected = [text for text in PAYLOADS[:50] if foreign_markup(f"<p>{text}</p>")]
-    assert len(detected) >= 34  # the others are Markdown, templates and plain addresses
+    assert len(detected) >= 34  # the rest are Markdown, templates and plain addresses

@@ -232,7 +232,7 @@ async def _addresses(config: Config) -> list[str]:
 
     async with running_site(config) as site:
         addresses = await pages_of(site, "attacked")
-    # Parts are not pages of their own, and a few blocks represent all.
+    # Parts belong to the pages of their messages, and a few blocks represent all.
     return [path for path in addresses if "/messages/" not in path and "part=" not in path] + [
         path for path in addresses if "/messages/2/" in path and "part=" not in path
     ][:3]

@@ -178,10 +178,10 @@ async def test_branches_are_listed_and_each_is_shown_alone(config: Config) -> No
         {"role": "user", "content": "The small one."},
         {"role": "assistant", "content": "I see."},
     ]
-    left = [*start, {"role": "user", "content": "Go left."}]
-    right = [*start[:2], {"role": "user", "content": "The large one, go right."}]
-    await archive_messages(config, "fork", left)
-    await archive_messages(config, "fork", right)
+    first_branch = [*start, {"role": "user", "content": "Go left."}]
+    second_branch = [*start[:2], {"role": "user", "content": "The large one, go right."}]
+    await archive_messages(config, "fork", first_branch)
+    await archive_messages(config, "fork", second_branch)
     async with running_site(config) as site:
         document = await site.json("/sessions/fork/branches")
         heads = [branch["head"] for branch in document["branches"]]
@@ -189,7 +189,7 @@ async def test_branches_are_listed_and_each_is_shown_alone(config: Config) -> No
         assert f"/sessions/fork?head={heads[1]}" in await site.html("/sessions/fork/branches")
         branch = await site.json(f"/sessions/fork?head={heads[0]}")
         assert [m["message"]["content"] for m in branch["messages_shown"]] == [
-            m["content"] for m in right
+            m["content"] for m in second_branch
         ]
 
 

@@ -104,12 +104,12 @@ def check_stored(before: dict[str, Any], after: dict[str, Any], blobs: Sequence[
     stored = {blob.data.decode("utf-8", "surrogatepass") for blob in blobs}
     assert all(blob.output_id in shown for blob in blobs)
     for text in set(texts_in(before)) - set(texts_in(after)):
-        assert any(text in whole for whole in stored)
+        assert any(text in output for output in stored)
     old, new = before.get("structuredContent"), after.get("structuredContent")
     if old != new:
         assert new is not None
-        whole = json.dumps(old, ensure_ascii=False, separators=(",", ":"))
-        assert whole in stored if POINTER_FIELD in new else shape(old) == shape(new)
+        output = json.dumps(old, ensure_ascii=False, separators=(",", ":"))
+        assert output in stored if POINTER_FIELD in new else shape(old) == shape(new)
 
 
 def test_shorten_puts_the_pointer_into_a_block_when_the_schema_is_closed() -> None:
