@@ -133,7 +133,8 @@ class RequestCount:
         method = self.count.method
         if not self.anchor_tokens:
             tokens = self.count.messages(messages) + self.overhead_tokens
-            return Estimate(tokens, math.ceil(tokens * self.count.margin), method)
+            upper = math.ceil(round(tokens * self.count.margin, _DIGITS))
+            return Estimate(tokens, upper, method)
         remaining, added = self._remaining_and_added(messages)
         removed = self.scale * (self.anchored_tokens - remaining)
         tokens = math.ceil(self.anchor_tokens - removed + added)
@@ -144,7 +145,7 @@ class RequestCount:
         """Return how much messages of the caller's list may count in a request of `max_tokens`."""
         margin, scale = self.count.margin, self.scale
         if not self.anchor_tokens:
-            return math.floor(max_tokens / margin) - self.overhead_tokens
+            return math.floor(round(max_tokens / margin, _DIGITS)) - self.overhead_tokens
         by_remaining = (max_tokens - self.overhead_tokens) / (scale * margin)
         by_removed = self.anchored_tokens - (self.anchor_tokens - max_tokens) * margin / scale
         return math.floor(max(by_remaining, by_removed))
@@ -158,7 +159,7 @@ class RequestCount:
         margin = self.count.margin
         if not self.anchor_tokens:
             tokens = self.count.messages(messages) + self.overhead_tokens
-            return math.floor(max_tokens / margin) - tokens
+            return math.floor(round(max_tokens / margin, _DIGITS)) - tokens
         free = max_tokens - self._upper(*self._remaining_and_added(messages))
         return math.floor(round(free / margin, _DIGITS))
 

@@ -92,6 +92,13 @@ def test_removed_messages_never_increase_the_estimate(
     assert requests.room(rest, after.upper - 2) < 0
 
 
+def test_room_is_zero_at_the_upper_estimate_without_a_usage_report() -> None:
+    count = counter_for("claude-opus-4-8")
+    for overhead in range(2_000):
+        requests = request_count((), count, overhead_tokens=overhead, anchor=None)
+        assert requests.room((), requests.estimate(()).upper) == 0, overhead
+
+
 @pytest.mark.parametrize("format", FORMATS)
 @given(data=st.data(), share=st.floats(0.0, 0.55))
 @EXAMPLES
