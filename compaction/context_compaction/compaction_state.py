@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from context_compaction.activity.known_file import FileState
+from context_compaction.errors import ArchiveError
 from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import JsonObject
 from context_compaction.messages.placeholders import Span
@@ -142,8 +143,19 @@ def with_prepared(receipt: JsonObject, prepared: PreparedList) -> JsonObject:
 
 
 def states_of(receipts: Sequence[JsonObject]) -> tuple[CompactionState, ...]:
-    """Return the states in archived receipts, in their order."""
-    return tuple(map(_state_of, receipts))
+    """Return the states in archived receipts, in their order.
+
+    Raises:
+        ArchiveError: A receipt has a state of another version of this program.
+    """
+    try:
+        return tuple(map(_state_of, receipts))
+    except TypeError as error:
+        raise ArchiveError(
+            "Another version of mcp-server-compaction compacted this session, and this version "
+            "cannot continue it. Use that version, or pass another session_id. Reading and search "
+            "still work."
+        ) from error
 
 
 def _state_of(receipt: JsonObject) -> CompactionState:

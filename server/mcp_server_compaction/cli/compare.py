@@ -65,7 +65,8 @@ def compare(
     """Compare policies on a conversation: size, speed, recall and cost.
 
     FILE is a session file or a list of messages, or `-` for standard input. The archive does not
-    change.
+    change. Every policy replays the whole conversation, so a long one takes minutes: choose few
+    with --policies.
     """
     config = config_of(context)
     if not math.isfinite(price):

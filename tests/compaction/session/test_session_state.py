@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from context_compaction.activity.known_file import FileState
 from context_compaction.compaction_state import (
     CompactionState,
@@ -11,6 +12,7 @@ from context_compaction.compaction_state import (
     states_of,
     with_state,
 )
+from context_compaction.errors import ArchiveError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,3 +42,10 @@ def test_state_survives_the_archived_receipt(state: CompactionState) -> None:
 
 def test_receipt_without_state_gives_the_empty_state() -> None:
     assert states_of([{"status": "compacted"}]) == (CompactionState(),)
+
+
+def test_state_of_another_version_is_an_error_that_names_the_next_step() -> None:
+    receipt = with_state({"status": "compacted"}, CompactionState(stop_seq=1))
+    receipt["state"]["unknown"] = 1
+    with pytest.raises(ArchiveError, match="another session_id"):
+        states_of([receipt])
