@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import anyio
 from context_compaction import Archive, CompactionError, host_folders
@@ -211,6 +212,7 @@ def viewer_app(config: Config, access: Access, archives: LazyArchive) -> Starlet
     app = Starlette(routes=routes, lifespan=lifespan)
     app.add_exception_handler(404, _not_found)
     app.add_exception_handler(405, _not_found)
+    app.add_exception_handler(CompactionError, _failed)
     app.add_middleware(_AccessMiddleware, access=access)
     return app
 
@@ -267,6 +269,10 @@ def _login(message: str) -> Page:
 
 async def _not_found(request: Request, _: Exception) -> Response:
     return render(request, message_page(404, "This page does not exist."))
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return render(request, error_page(cast("CompactionError", error)))
 
 
 async def _static_file(request: Request) -> Response:

@@ -1,8 +1,8 @@
-"""The page that shows what fills the context now, and what the next compaction would do."""
+"""The page that shows what fills a session's context, and what the next compaction would do."""
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from context_compaction import (
     Document,
     Image,
     JsonObject,
+    Message,
     MessageCounter,
     Opaque,
     QueryError,
@@ -36,7 +37,7 @@ from mcp_server_compaction.viewer.formatting import receipt_sentences
 from mcp_server_compaction.viewer.removals import is_compaction
 from mcp_server_compaction.viewer.web import Page, PageRequest, number_field
 
-# Kinds of content in the order of the bar, with their names.
+# Kinds of content with their names, in the order of the page's bar chart.
 KINDS = {
     "system": "system messages",
     "user": "user",
@@ -48,7 +49,11 @@ KINDS = {
     "inserted": "summaries and placeholders",
     "other": "other blocks",
 }
-_NAMES = {**KINDS, "free": "free until compaction starts", "reserve": "reserved for the answer"}
+_NAMES = {
+    **KINDS,
+    "free": "free until compaction starts",
+    "reserve": "response and safety margin",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +61,10 @@ class Piece:
     """One block of the context.
 
     Attributes:
-        message: Index of the message in the list.
+        message: Index of the message among those that are counted (the newest 20,000).
         block: Index of the block in the message.
         kind: Kind of the content, a key of `KINDS`.
-        name: Name of the tool or of the kind.
+        name: Name of the tool, of the kind, or of an unknown block's type.
         tokens: Estimated number of tokens.
         text: Beginning of the text, on one line.
     """
@@ -73,7 +78,10 @@ class Piece:
 
 
 async def context_now(request: PageRequest) -> Page:
-    """`/sessions/ID/context?policy=&window=`: the form; the page loads `part=counted` by itself."""
+    """Answer `/sessions/ID/context?policy=&model=&window=`, with `window` in tokens.
+
+    The page contains a form. Browsers then request `part=counted`, because counting takes time.
+    """
     info = await request.archive.session_info(request.path("session_id"))
     policy = request.query.get("policy", request.config.policy)
     if policy not in POLICIES:
@@ -98,7 +106,7 @@ async def context_now(request: PageRequest) -> Page:
 
 
 def _counted_model(receipt: JsonObject) -> str | None:
-    """Return the model family whose factor the newest compaction used, or None if unknown."""
+    """Return the model family for which a compaction counted tokens, or None if unknown."""
     tokens: JsonObject = receipt.get("tokens") or {}
     family = str(tokens.get("method", "")).rpartition("/")[2]
     if family in ("", "unknown"):
@@ -111,7 +119,7 @@ async def _counted(
 ) -> tuple[JsonObject, dict[str, Any]]:
     """Return the JSON document and the template values of the counted part."""
     session_id, window = str(compact_request.session_id), compact_request.context_window or 0
-    # No context window holds more than 20,000 messages.
+    # Only the newest 20,000 messages: a window hardly holds more.
     format, raws = await request.archive.context(session_id, after=-20_000)
     count = await to_thread.run_sync(counter_for, compact_request.model)
     pieces = await to_thread.run_sync(_pieces_of, raws, format, count)
@@ -151,7 +159,11 @@ async def _counted(
 async def _plan(
     request: PageRequest, compact_request: CompactRequest, raws: Sequence[JsonObject]
 ) -> tuple[int, CompactResult]:
-    """Return the trigger, and the plan of the next compaction as if it started now."""
+    """Return the trigger, and the plan of a compaction that starts now.
+
+    A context that is above the target, but not above the trigger, is planned without a window, so
+    that there is a plan to show.
+    """
     from context_compaction import compact
 
     plan = await compact(raws, compact_request, archive=request.archive)
@@ -170,17 +182,19 @@ def _pieces_of(raws: Sequence[JsonObject], format: str, count: MessageCounter) -
         message = parsed(raw, format)
         calls |= {call.call_id: call for call in tool_calls(message)}
         for number, block in enumerate(message.blocks):
-            kind, name = _kind_and_name(block, message.role, calls)
+            kind, name = _kind_and_name(block, message, calls)
             # The first block carries the tokens that a message costs in addition to its blocks.
             tokens = count.block(block) + (0 if number else MESSAGE_TOKENS)
             pieces.append(Piece(index, number, kind, name, tokens, _beginning(block)))
     return pieces
 
 
-def _kind_and_name(block: Block, role: str, calls: dict[str, ToolCall]) -> tuple[str, str]:
+def _kind_and_name(
+    block: Block, message: Message, calls: Mapping[str, ToolCall]
+) -> tuple[str, str]:
     match block:
         case Text():
-            kind = "inserted" if seems_synthetic(block.text) else role
+            kind = "inserted" if seems_synthetic(block.text) else message.role
             return kind, KINDS[kind]
         case Thinking():
             return "thinking", KINDS["thinking"]
@@ -189,6 +203,7 @@ def _kind_and_name(block: Block, role: str, calls: dict[str, ToolCall]) -> tuple
         case ToolResult():
             call = calls.get(block.call_id)
             name = block.name or (call.name if call is not None else "unknown tool")
+            # An image beside a placeholder is still a result.
             first = block.content[0] if len(block.content) == 1 else None
             is_placeholder = isinstance(first, Text) and ids_in_placeholder(first.text)
             return "inserted" if is_placeholder else "result", name
@@ -215,7 +230,10 @@ def _tokens_by_kind(pieces: Sequence[Piece]) -> dict[str, int]:
 
 
 def _results_by_tool(pieces: Sequence[Piece]) -> list[JsonObject]:
-    """Return the number and the tokens of the results of each tool, most tokens first."""
+    """Return the number and tokens of each tool's results, without placeholders.
+
+    The tool with the most tokens comes first.
+    """
     results = [piece for piece in pieces if piece.kind == "result"]
     counts = Counter(piece.name for piece in results)
     totals: Counter[str] = Counter()

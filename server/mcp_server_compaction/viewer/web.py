@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 MAX_FORM_BYTES = 64 * 1024
-# Scripts and styles come only from this package. Images may also be data of a transcript. No other
-# site may frame the pages.
+# Scripts and styles come only from this package. Images may also be `data:` addresses, because
+# transcripts contain images. No other site may frame the pages.
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -40,7 +40,7 @@ HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    # With "no-referrer" browsers would send no origin with a form, and the form would be refused.
+    # With "no-referrer" browsers would send no origin with a form, so the viewer would refuse it.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -103,22 +103,25 @@ class PageRequest:
         return str(self.http.path_params[name])
 
     def includes(self, part: str) -> bool:
-        """Whether to compute a part of the page that takes time.
+        """Whether the response includes a part that takes time to compute.
 
-        The page loads the part later, by itself. JSON documents contain all parts.
+        Browsers show the page without the part, then request it with `part=NAME`. JSON documents
+        contain all parts.
         """
         query = self.query
         return query.get("part") == part or query.get("format") == "json"
 
     async def form(self) -> dict[str, str]:
-        """Return the fields of a form.
+        """Return the first value of each field of a form, without empty values.
 
         Raises:
-            QueryError: The form is too long.
+            QueryError: The form is too long. The rest of it is not read.
         """
-        body = await self.http.body()
-        if len(body) > MAX_FORM_BYTES:
-            raise QueryError(f"The form has {len(body)} bytes; at most {MAX_FORM_BYTES} are read.")
+        body = bytearray()
+        async for chunk in self.http.stream():
+            body += chunk
+            if len(body) > MAX_FORM_BYTES:
+                raise QueryError(f"The form is too long. Send at most {MAX_FORM_BYTES} bytes.")
         fields = parse_qs(body.decode("utf-8", "replace"))
         return {name: values[0] for name, values in fields.items()}
 
@@ -130,13 +133,15 @@ def number_field(values: Mapping[str, str], name: str) -> int | None:
     """Return a number from a query or form, or None if it is missing.
 
     Raises:
-        QueryError: The value is not a whole number.
+        QueryError: The value is not a whole number of at most nine digits.
     """
     text = values.get(name, "").strip()
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise QueryError(f"Invalid {name} {text[:40]!r}. Use a whole number, for example 12.")
+        raise QueryError(
+            f"Invalid {name} {text[:40]!r}. Use a whole number of at most 9 digits, for example 12."
+        )
     return int(text)
 
 
@@ -160,7 +165,7 @@ def render(request: Request, page: Page) -> Response:
 
 
 def error_page(error: CompactionError) -> Page:
-    """Return the page for an error of the archive."""
+    """Return the page for an expected error, with its HTTP status."""
     status = 500
     if isinstance(error, NotFoundError):
         status = 404
@@ -176,7 +181,7 @@ def message_page(status: int, message: str) -> Page:
 
 @cache
 def templates() -> "Environment":
-    """Load the templates, which escape all values."""
+    """Load the templates. They escape all values except safe HTML, such as that of `linked`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -194,17 +199,20 @@ def templates() -> "Environment":
 
 @cache
 def static_text(name: str) -> str:
-    """Read a script, style or icon of this package."""
+    """Read a script, style or icon of this package, by its file name.
+
+    Pass no name from a request unchecked, because every text stays in memory.
+    """
     path = files("mcp_server_compaction.viewer").joinpath("static", name)
     return path.read_text(encoding="utf-8")
 
 
 @cache
 def host_app() -> str:
-    """Return the HTML document that hosts with MCP Apps show next to a compaction or search.
+    """Return the page for MCP Apps: a host shows it next to the reply of a compaction or search.
 
-    The document loads nothing. It contains its script and style, and its policy allows only their
-    hashes. It reads more content through the server's tools.
+    The page makes no requests. It contains its script and style, and its policy allows only their
+    hashes. The host calls the server's tools for it when the user asks for more.
     """
     script, style = static_text("app.js"), static_text("app.css")
     policy = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'"

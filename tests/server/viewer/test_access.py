@@ -1,6 +1,9 @@
 """Access control: tokens, cookies, entry addresses, origins and headers."""
 
+from collections.abc import AsyncGenerator
+
 import pytest
+from mcp_server_compaction.viewer.web import MAX_FORM_BYTES
 
 from tests.server.viewer.site import BASE, TOKEN, Site
 
@@ -63,6 +66,20 @@ async def test_change_with_a_cookie_is_refused_when_the_origin_is_not_the_viewer
     await site.stranger.get(f"/enter/{site.access.new_entry()}")
     reply = await site.stranger.post("/login", data={"token": TOKEN}, headers=headers)
     assert reply.status_code == 403
+
+
+async def test_login_form_is_read_only_up_to_its_limit(site: Site) -> None:
+    sent_bytes = 0
+
+    async def endless_form() -> AsyncGenerator[bytes]:
+        nonlocal sent_bytes
+        while sent_bytes < 100 * MAX_FORM_BYTES:
+            sent_bytes += 8_192
+            yield b"a" * 8_192
+
+    reply = await site.stranger.post("/login", content=endless_form(), headers={"Origin": BASE})
+    assert reply.status_code == 400
+    assert sent_bytes <= 2 * MAX_FORM_BYTES
 
 
 async def test_responses_forbid_inline_scripts_frames_and_other_hosts(site: Site) -> None:
