@@ -1,7 +1,7 @@
-"""Tool arguments: strict validation, errors on one line, and a short JSON schema.
+"""Tool arguments: validation, errors on one line, and a short JSON schema.
 
 The SDK ignores unknown arguments, so a misspelled argument would have no effect. Here it is an
-error that names the nearest known arguments.
+error that names similar arguments. Types are converted if nothing is lost, as in "5" for 5.
 """
 
 import difflib
@@ -15,14 +15,15 @@ from context_compaction import SettingsError, is_list, is_object
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 _MAX_PROBLEMS = 5
-# Keywords that the tool list omits to save tokens. A call outside the bounds gets an error that
-# names them.
+# Keywords in use that the tool list omits to save tokens. A call outside a bound gets an error that
+# names the bound.
 BOUNDS = frozenset({"exclusiveMinimum", "maximum", "minLength", "minimum"})
 
 
 class Arguments(BaseModel):
     """Base of the arguments of every tool."""
 
+    # Built at the first call, because building delays the start of the server.
     model_config = ConfigDict(
         extra="forbid", frozen=True, defer_build=True, use_attribute_docstrings=True
     )
@@ -34,7 +35,7 @@ ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 def parse_arguments(model: type[ArgumentsT], values: Mapping[str, Any]) -> ArgumentsT:
     """Return the validated arguments of a call.
 
-    Lists and objects may be passed as JSON text, because some hosts do so.
+    Lists and objects may be passed as JSON text, because some hosts encode them so.
 
     Raises:
         SettingsError: An argument is unknown, missing, or has a wrong type or value.
@@ -55,7 +56,7 @@ def parse_arguments(model: type[ArgumentsT], values: Mapping[str, Any]) -> Argum
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return the error text for an unknown name, with the nearest known names."""
+    """Return the error text for an unknown name, with up to three similar names, else all."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if near:
@@ -64,7 +65,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def describe_problems(error: ValidationError) -> str:
-    """Return the problems that pydantic found on one line: argument, problem, value."""
+    """Return the first problems in a validation error as one line: argument, problem, value."""
     problems = error.errors(include_url=False, include_context=False)
     lines = [_describe(cast("Mapping[str, Any]", problem)) for problem in problems[:_MAX_PROBLEMS]]
     if len(problems) > _MAX_PROBLEMS:
@@ -75,10 +76,11 @@ def describe_problems(error: ValidationError) -> str:
 def short_schema(
     model: type[BaseModel], *, without: Collection[str] = frozenset()
 ) -> dict[str, Any]:
-    """Return the JSON schema of `model` without parts that cost tokens and tell a model nothing.
+    """Return the JSON schema of a class, without parts that are useless for a language model.
 
-    Omits titles, null alternatives, null defaults, and the keywords in `without`. An argument that
-    may be null may also be omitted, so its type does not need to say so.
+    Omits the description of the class, titles, the alternative and the default null,
+    "additionalProperties": true, and the keywords in `without`. A field that may be null may also
+    be omitted, so the schema does not need to allow null.
     """
     schema = cast("dict[str, Any]", _shortened(model.model_json_schema(), without))
     schema.pop("description", None)
@@ -119,10 +121,12 @@ def _shortened(node: Any, without: Collection[str]) -> Any:
         return [_shortened(item, without) for item in node]
     if not is_object(node):
         return node
-    alternatives = [item for item in node.get("anyOf", ()) if item != {"type": "null"}]
-    if len(alternatives) == 1:
+    if "anyOf" in node:
+        alternatives = [item for item in node["anyOf"] if item != {"type": "null"}]
         rest = {key: value for key, value in node.items() if key != "anyOf"}
-        return _shortened({**alternatives[0], **rest}, without)
+        if len(alternatives) == 1:
+            return _shortened({**alternatives[0], **rest}, without)
+        node = {**rest, "anyOf": alternatives}
     result: dict[str, Any] = {}
     for key, value in node.items():
         if key in without or _is_noise(key, value):
@@ -137,4 +141,8 @@ def _shortened(node: Any, without: Collection[str]) -> Any:
 
 
 def _is_noise(key: str, value: Any) -> bool:
-    return key == "title" or (key, value) in (("default", None), ("additionalProperties", True))
+    return (
+        key == "title"
+        or (key == "default" and value is None)
+        or (key == "additionalProperties" and value is True)
+    )
