@@ -169,6 +169,8 @@ class Installed:
         home: Home folder.
         project: Working folder.
         environment: All its environment variables.
+        prefix: Words of the command before the program.
+        options: Options before the prompt.
     """
 
     client: HostClient
@@ -176,10 +178,24 @@ class Installed:
     home: Path
     project: Path
     environment: Mapping[str, str]
+    prefix: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
-    def ask(self, text: str, session_id: str | None = None) -> str:
+    def ask(
+        self,
+        text: str,
+        session_id: str | None = None,
+        *,
+        codes: Sequence[int] = (0,),
+        seconds: float = RUN_SECONDS,
+    ) -> str:
         """Send a prompt, and return the output of the host."""
-        return self.run([str(self.program), *self.client.ask(text, session_id)])
+        return self.run(self.command(text, session_id), codes, seconds)
+
+    def command(self, text: str, session_id: str | None = None) -> list[str]:
+        """Return the command that sends a prompt."""
+        words = self.client.ask(text, session_id)
+        return [*self.prefix, str(self.program), *self.options, *words]
 
     def wait_until_archived(self, text: str) -> None:
         """Wait until the background process of a hook has archived `text`."""
@@ -188,7 +204,9 @@ class Installed:
         while not json.loads(self.run([*search, "--json"], codes=(0, 1)))["hits"]:
             assert time.monotonic() < deadline, "nothing was archived"
 
-    def run(self, command: Sequence[str], codes: Sequence[int] = (0,)) -> str:
+    def run(
+        self, command: Sequence[str], codes: Sequence[int] = (0,), seconds: float = RUN_SECONDS
+    ) -> str:
         """Run a command in the project folder, and return its output."""
         # The output is a file, because opencode ends before a pipe has taken more than 128 KB.
         with tempfile.TemporaryFile() as output:
@@ -199,7 +217,7 @@ class Installed:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.PIPE,
-                timeout=RUN_SECONDS,
+                timeout=seconds,
                 check=False,
             )
             output.seek(0)

@@ -69,6 +69,21 @@ def log_of(number: int, lines: int = 80) -> str:
     )
 
 
+def steps(count: int, lines: int) -> list[Json]:
+    """Return the messages of `count` tool calls in the form of Messages, without a prompt."""
+    items: list[Json] = []
+    for number in range(count):
+        call: Json = {"type": "tool_use", "id": f"toolu_s{number}", "name": "Bash", "input": {}}
+        result = {
+            "type": "tool_result",
+            "tool_use_id": call["id"],
+            "content": log_of(number, lines),
+        }
+        items.append({"role": "assistant", "content": [call]})
+        items.append({"role": "user", "content": [result]})
+    return items
+
+
 def function(name: str, description: str = "Runs a command.") -> Json:
     """Return the schema of a tool with one argument, in the form of Messages."""
     schema = {"type": "object", "properties": {"command": {"type": "string"}}}

@@ -22,6 +22,15 @@ def proxy(shared_provider: Provider, tmp_path_factory: pytest.TempPathFactory) -
         yield running
 
 
+@pytest.fixture(scope="session")
+def default_proxy(
+    shared_provider: Provider, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Proxy]:
+    """Run a proxy that takes the window from each request."""
+    with proxied(shared_provider.url, tmp_path_factory.mktemp("default")) as running:
+        yield running
+
+
 @pytest.fixture
 def provider(shared_provider: Provider) -> Provider:
     """The provider behind `proxy`, with strict rules and twelve tool calls after each prompt."""
