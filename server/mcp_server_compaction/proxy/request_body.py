@@ -3,6 +3,7 @@
 An unchanged message keeps the bytes that the host sent, and so does every other field.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ def _refuse_constant(name: str) -> None:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
-_BETWEEN = re.compile(r"[\s,:]*")
+_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +60,53 @@ def read_body(data: bytes, list_name: str) -> Body:
     """
     try:
         text = data.decode("utf-8")
-        fields: Any = _DECODER.decode(text)
-        items = [*_items(text, text.find("{") + 1)] if is_object(fields) else []
-    except (ValueError, RecursionError):
+        *parts, (_, whole) = _items(text, _skip(text, 0), "{:,}")
+        names, values = parts[::2], parts[1::2]
+    except (ValueError, IndexError, RecursionError):
         raise ValueError("the body is not readable JSON") from None
-    names, values = [value for value, _ in items[::2]], items[1::2]
-    if len(set(names)) < len(names):
+    is_whole = _skip(text, whole.stop) == len(text) and len(names) == len(values)
+    if not (is_whole and all(isinstance(name, str) for name, _ in names)):
+        raise ValueError("the body is not readable JSON")
+    fields = {name: value for (name, _), (value, _) in zip(names, values, strict=True)}
+    if len(fields) < len(names):
         raise ValueError("the body has a field twice")
-    if not (items and is_list(fields.get(list_name)) and all(map(is_object, fields[list_name]))):
+    if not (is_list(fields.get(list_name)) and all(map(is_object, fields[list_name]))):
         raise ValueError("the body has no list of messages")
-    place = values[names.index(list_name)][1]
-    found = [*_items(text, place.start + 1)]
+    place = values[[name for name, _ in names].index(list_name)][1]
+    *found, _ = _items(text, place.start, "[,]")
     messages = [message for message, _ in found]
     return Body(text, fields, messages, {id(m): span for m, span in found}, place.start, place.stop)
 
 
-def _items(text: str, at: int) -> Iterator[tuple[Any, slice]]:
-    """Yield the values in an object or list of valid JSON, with their places, from `at` on."""
-    while text[at := _BETWEEN.match(text, at).end()] not in "]}":  # type: ignore[union-attr]
+def _items(text: str, at: int, marks: str) -> Iterator[tuple[Any, slice]]:
+    """Yield the values in an object or list with their places, and last its own place.
+
+    `marks` are the opening mark, the marks between values in turn, and the closing mark.
+
+    Raises:
+        ValueError: The text is not JSON.
+        IndexError: The text ends too early.
+    """
+    opening, *between, closing = tuple(marks)
+    start = at
+    for mark in itertools.chain(opening, itertools.cycle(between)):
+        if text[at] != mark:
+            raise ValueError("another mark is expected")
+        at = _skip(text, at + 1)
+        if mark == opening and text[at] == closing:
+            break
         value, end = _DECODER.raw_decode(text, at)
         yield value, slice(at, end)
-        at = end
+        at = _skip(text, end)
+        if text[at] == closing:
+            break
+    yield None, slice(start, at + 1)
+
+
+def _skip(text: str, at: int) -> int:
+    """Return the end of the white space at `at`."""
+    found = _SPACE.match(text, at)
+    return at if found is None else found.end()
 
 
 def _as_json(message: JsonObject) -> str:
