@@ -32,6 +32,11 @@ _OPTIONS: dict[str, tuple[Any, str, str]] = {
 
 def _proxy_options(command: _F) -> _F:
     text = "Archive and count only (default: make requests fit)."
+    summaries = click.Choice(("extractive", "caller"))
+    help_text = "Write summaries from extracts, or ask the caller's own model, which costs tokens."
+    command = click.option("--summaries", type=summaries, default="extractive", help=help_text)(
+        command
+    )
     command = click.option("--observe", is_flag=True, help=text)(command)
     for name, (kind, metavar, text) in reversed(_OPTIONS.items()):
         command = click.option(name, type=kind, metavar=metavar, help=text)(command)
@@ -119,7 +124,8 @@ def _checked(context: click.Context, options: dict[str, Any]) -> "tuple[Config, 
     config = config_of(context)
     policy = policy_named(options["policy"] or config.policy).name
     window, trigger = options["context_window"], options["trigger_tokens"]
-    return config, Options(policy, window, trigger, is_observing=options["observe"])
+    observes, asks = options["observe"], options["summaries"] == "caller"
+    return config, Options(policy, window, trigger, is_observing=observes, asks_caller=asks)
 
 
 @proxy.command()

@@ -5,7 +5,7 @@ Credentials are used for their request only: nothing here stores or logs a heade
 """
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +16,7 @@ import anyio
 import httpx2
 from anyio import to_thread
 from anyio.abc import TaskGroup
-from context_compaction import JsonObject
+from context_compaction import SummaryError
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
@@ -150,19 +150,39 @@ class Exchange:
                         return
                     sent = again
                     continue
-                answer = await self._answer(response, response.aiter_raw())
-                if response.status_code == 200:
-                    read = partial(_usage, response, answer)
-                    await sessions.answered(talk, sent, await to_thread.run_sync(read))
+                await self._answer(
+                    response, response.aiter_raw(), partial(self._examine, talk, sent, response)
+                )
                 return
+
+    async def _examine(
+        self, talk: Conversation, sent: Outgoing, response: httpx2.Response, answer: bytes
+    ) -> None:
+        """Note the usage of an answer, and ask for a summary if one is due."""
+        if response.status_code == 200:
+            sessions = self.proxy.sessions
+            usage = await to_thread.run_sync(lambda: usage_in(decoded(response, answer)))
+            await sessions.answered(talk, sent, usage)
+            self.proxy.tasks.start_soon(sessions.prepare, talk, sent, self._ask)
+
+    async def _ask(self, data: bytes) -> bytes:
+        """Return the answer to another body, with this request's own headers."""
+        async with aclosing(await self._send(data, b"accept-encoding")) as response:
+            answer = b"".join([piece async for piece in response.aiter_raw()])
+            if response.status_code != 200:
+                raise SummaryError(f"The provider answered {response.status_code}")
+            return answer
 
     async def _pass(self, content: "bytes | AsyncIterator[bytes]") -> None:
         async with aclosing(await self._send(content)) as response:
             await self._answer(response, response.aiter_raw())
 
-    async def _send(self, content: "bytes | AsyncIterator[bytes]") -> httpx2.Response:
+    async def _send(
+        self, content: "bytes | AsyncIterator[bytes]", omitted: bytes = b""
+    ) -> httpx2.Response:
         """Send the request with the caller's method, path and headers; return the response."""
-        headers = [pair for pair in self.scope["headers"] if pair[0] not in _HOP_HEADERS]
+        skipped = {*_HOP_HEADERS, omitted}
+        headers = [pair for pair in self.scope["headers"] if pair[0] not in skipped]
         if isinstance(content, bytes):
             headers = [
                 (name, b"%d" % len(content) if name == b"content-length" else value)
@@ -177,8 +197,16 @@ class Exchange:
         request = httpx2.Request(method, url, headers=headers, content=body, extensions=more)
         return await self.proxy.client.send(request, stream=True)
 
-    async def _answer(self, response: httpx2.Response, pieces: AsyncIterator[bytes]) -> bytes:
-        """Pass an answer back, each piece as it comes. Return its bytes, if they are not many."""
+    async def _answer(
+        self,
+        response: httpx2.Response,
+        pieces: AsyncIterator[bytes],
+        examine: Callable[[bytes], Awaitable[None]] | None = None,
+    ) -> None:
+        """Pass an answer back, each piece as it comes. `examine` gets all its bytes.
+
+        It runs before the end is sent, because the end of an answer ends this task.
+        """
         headers = [pair for pair in response.headers.raw if pair[0].lower() not in _HOP_HEADERS]
         status, kept = response.status_code, bytearray()
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
@@ -187,8 +215,9 @@ class Exchange:
             await self.send({"type": "http.response.body", "body": piece, "more_body": True})
             if len(kept) < _MAX_READ_BYTES:
                 kept += piece
+        if examine is not None:
+            await examine(bytes(kept))
         await self.send({"type": "http.response.body", "body": b"", "more_body": False})
-        return bytes(kept)
 
     async def _fail(self, error: httpx2.HTTPError) -> None:
         """Report that the provider did not answer. A started answer is cut, as the provider's."""
@@ -214,10 +243,6 @@ class Exchange:
             yield message.get("body", b"")
             is_complete = not message.get("more_body", False)
         self._is_read.set()
-
-
-def _usage(response: httpx2.Response, answer: bytes) -> JsonObject:
-    return usage_in(decoded(response, answer))
 
 
 async def _one(piece: bytes) -> AsyncGenerator[bytes]:

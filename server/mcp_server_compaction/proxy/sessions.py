@@ -37,10 +37,13 @@ from context_compaction import (
 from mcp_server_compaction.protocol.deps import GetArchive
 from mcp_server_compaction.proxy.requests import Conversation
 from mcp_server_compaction.proxy.status import Status
+from mcp_server_compaction.proxy.summaries import Ask, CallerModel
 
 _SESSIONS = 1_000
 # A longer compaction goes on, but its request is sent unedited.
 _PATIENCE_SECONDS = 20.0
+# Share of the trigger at which the caller's model is asked for a summary, if it may be.
+_SUMMARY_SHARE = 0.8
 _READ_TOOL = "read_persisted_output"
 _THINKING = ("thinking", "redacted_thinking")
 # The pointers in a list, and their form for a model without the tools that read them.
@@ -63,6 +66,7 @@ class Options:
         context_window: Tokens of the window; None to derive it from the request.
         trigger_tokens: Token count at which a compaction starts; None for the policy's.
         is_observing: Whether requests are only archived and counted.
+        asks_caller: Whether the caller's own model writes summaries.
         host_window: The window for which the host compacts its context, if it is known.
     """
 
@@ -70,6 +74,7 @@ class Options:
     context_window: int | None = None
     trigger_tokens: int | None = None
     is_observing: bool = False
+    asks_caller: bool = False
     host_window: int | None = None
 
 
@@ -103,12 +108,18 @@ class Session:
         lock: Held while a list of the session is compacted.
         usage: The provider's usage of the last request, the number of its messages and the hash of
             the last one.
+        is_due: Whether the last list was so near its trigger that a summary is asked for.
+        is_asked: Whether a summary was asked for since the last compaction.
+        prepared_id: The prepared summary that the next request applies; "" without one.
     """
 
     path: Path
     state: State
     lock: anyio.Lock = field(default_factory=anyio.Lock)
     usage: tuple[JsonObject, int, str] = ({}, 0, "")
+    is_due: bool = False
+    is_asked: bool = False
+    prepared_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +172,17 @@ class Sessions:
         result: CompactResult | str = state.refused
         if not result:
             request = self._request(talk, session)
-            result = await self._in_time(partial(self._compact, talk, session, request))
+            if session.prepared_id:
+                applied, session.prepared_id = replace(request, apply=session.prepared_id), ""
+                result = await self._in_time(partial(self._compact, talk, session, applied))
+            if not isinstance(result, CompactResult):
+                result = await self._in_time(partial(self._compact, talk, session, request))
         if isinstance(result, str):
             return await self._original(talk, session, result)
+        tokens = result.tokens
+        session.is_asked &= not result.edits
+        is_near = tokens.upper > _SUMMARY_SHARE * tokens.trigger
+        session.is_due = self.options.asks_caller and is_near and not session.is_asked
         if result.status == "no_progress" and not result.changed:
             return await self._original(talk, session, "nothing useful could be removed")
         # Repairs alone are no reason to change a request that the host may always have sent so.
@@ -223,6 +242,21 @@ class Sessions:
         usage = {} if sent.is_fallback else usage
         (await self._session(talk)).usage = usage, len(messages), history_hash(messages[-1:])
 
+    async def prepare(self, talk: Conversation, sent: Outgoing, ask: Ask) -> None:
+        """Let the caller's model write a summary for the next request, if the list is long."""
+        session = await self._session(talk)
+        if not session.is_due or session.is_asked:
+            return
+        session.is_asked = True
+        request = replace(self._request(talk, session), mode="full", prepare=True)
+        model = CallerModel(talk, sent.data, ask)
+        # Without the session's lock, because requests must not wait for the model.
+        result = await self._caught(replace(request, summarizer="auto"), talk, model)
+        if isinstance(result, str) or not (result.prepared and model.writer == _writer_of(result)):
+            self.status.fell_back("no summary by the caller's model, so extracts are used")
+            return
+        session.prepared_id = result.prepared.prepared_id
+
     async def _session(self, talk: Conversation) -> Session:
         key = talk.key
         if key not in self._sessions:
@@ -250,10 +284,16 @@ class Sessions:
     async def _compact(
         self, talk: Conversation, session: Session, request: CompactRequest
     ) -> CompactResult | str:
+        async with session.lock:
+            return await self._caught(request, talk)
+
+    async def _caught(
+        self, request: CompactRequest, talk: Conversation, model: CallerModel | None = None
+    ) -> CompactResult | str:
         """Return the result of the library, or the reason of its failure."""
         try:
-            async with session.lock:
-                return await compact(talk.messages, request, archive=await self.archives())
+            archive = await self.archives()
+            return await compact(talk.messages, request, archive=archive, model=model)
         # Every failure is caught, because the host must get its answer. It is counted.
         except Exception as error:  # noqa: BLE001
             if isinstance(error, CompactionError):  # its text has no content of the conversation
@@ -327,6 +367,10 @@ class Sessions:
             await to_thread.run_sync(_write_state, session.path, state)
         except OSError as error:
             self.status.note(f"The state of a session cannot be written: {error.strerror}")
+
+
+def _writer_of(result: CompactResult) -> str:
+    return str(result.receipt.get("writer"))
 
 
 def _bare(message: JsonObject) -> list[JsonObject]:
