@@ -176,6 +176,8 @@ class CompactResult:
         irreducible: If the list does not fit: its largest pieces, largest first.
         warnings: Warnings, for example about repairs, removed thinking or missing files.
         summary: The text of the summary; None if none was written.
+        draft: With status "planned": the text that a model would write. Pass it, as it is or
+            corrected, as `summary`. None if no model writes.
         summary_prompt: The prompt, with status "needs_summary".
         prepared: The stored compaction, with status "prepared".
         recognised: The start of the list that an earlier compaction already replaced, if any.
@@ -196,6 +198,7 @@ class CompactResult:
     irreducible: tuple[Piece, ...] = ()
     warnings: tuple[str, ...] = ()
     summary: str | None = None
+    draft: str | None = None
     summary_prompt: SummaryPrompt | None = None
     prepared: Prepared | None = None
     recognised: Recognised | None = None

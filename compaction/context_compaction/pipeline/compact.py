@@ -75,7 +75,8 @@ async def compact(
         read_file: Reads a file to restore after history was replaced. Without it, the content that
             the conversation last showed is used.
         model: Writes the summary if the request leaves that open. Without it, or if it fails, the
-            summary consists of verbatim extracts. The modes "plan" and "reactive" never call it.
+            summary consists of verbatim extracts. The mode "reactive" never calls it. In mode
+            "plan" its text is returned as `draft`.
         report_progress: Called with the progress of the work.
         before_compaction: Called once it is certain that something is compacted, before a summary
             is written. It is not called while a host's summary is missing.

@@ -74,6 +74,7 @@ def report(done: Finished, secrets: JsonObject | None) -> Outcome:
         more |= {name: prepared.report[name] for name in ("writer", "digest")}
     result = replace(result, receipt=_receipt(result, done) | more)
     if request.mode == "plan":
+        result = replace(result, draft=done.words.prose or None)
         return Outcome(_as_plan(_against_given_list(result, context), context))
     stored_list: PreparedList | None = None
     if request.prepare:

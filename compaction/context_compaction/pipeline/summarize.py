@@ -68,8 +68,6 @@ _EXTRACTS_TOKENS = 3_000
 # As in Claude Code, a model that fails this often in a row is not called for a while.
 _MAX_FAILURES = 3
 _COOL_DOWN_SECONDS = 900
-# "plan" must cost nothing, and a rejected prompt must shrink without another model call.
-_MODES_WITHOUT_MODEL = ("plan", "reactive")
 # A person may have to approve the host's request to its model.
 _CONTINUATION_SECONDS = 3_600
 _CONTINUATION = re.compile(r"c2-(\d{1,12})-(\d{1,12})-([0-9a-f]{0,12})-(\d{1,12})-[0-9a-f]{24}")
@@ -84,7 +82,8 @@ def brings_text(request: CompactRequest) -> bool:
 def uses_model(context: CompactionContext, plan: Plan) -> bool:
     """Whether the model given to `compact`, if any, writes the summary."""
     request = context.request
-    if request.summarizer != "auto" or request.mode in _MODES_WITHOUT_MODEL:
+    # A rejected prompt must shrink without another model call.
+    if request.summarizer != "auto" or request.mode == "reactive":
         return False
     return request.summary is None and plan.cut is not None
 
@@ -92,7 +91,7 @@ def uses_model(context: CompactionContext, plan: Plan) -> bool:
 def asks_host(context: CompactionContext, plan: Plan) -> bool:
     """Whether the host's own model must write the summary now."""
     request = context.request
-    if request.summarizer != "host" or request.mode in _MODES_WITHOUT_MODEL:
+    if request.summarizer != "host" or request.mode in ("plan", "reactive"):
         return False
     is_missing = request.summary is None and plan.memory is None
     return is_missing and _host_job(context, plan) is not None
@@ -229,6 +228,7 @@ def _source_of(context: CompactionContext, record: OriginalMessages) -> check.Gr
     return check.source_of(
         (*record.messages, *other_messages),
         user_texts=(record.earlier, *context.pins.texts, context.request.instructions),
+        other_texts=(str(context.request.system or ""),),
         numbers=numbers,
     )
 
@@ -283,7 +283,8 @@ def _prompt_for(context: CompactionContext, plan: Plan, token: str) -> SummaryPr
     # A host cannot report that a prompt is too long, so it is clipped beforehand.
     job = replace(_job(context, plan), too_long="clip")
     window_tokens = request.context_window or profile_for(request.model).context_window
-    prompt = fullest_version(job, job.room_tokens(window_tokens), context.count).prompt
+    room_tokens = job.room_tokens(window_tokens, context.count)
+    prompt = fullest_version(job, room_tokens, context.count).prompt
     user = context.gates.json(prompt.user)
     return SummaryPrompt(prompt.system, user, prompt.max_tokens, token)
 
@@ -347,6 +348,10 @@ async def _with_model(
 ) -> SummaryText | None:
     """Return the model's text; on failure a text that is still to be made of extracts."""
     job = _job(context, plan)
+    window_tokens = model.window_tokens
+    # In the window of a small model, text and later messages must leave room for the conversation.
+    kept = job.kept[-max(3, window_tokens // 1_500) :]
+    job = replace(job, kept=kept, max_tokens=min(job.max_tokens, window_tokens // 6))
     if job.max_tokens < MIN_PROSE_TOKENS:
         return None
     report: JsonObject = {"writer": model.writer, "name": model.model, "requested": False}

@@ -225,8 +225,9 @@ async def _compact(options: _Options, config: Config) -> _Outcome:
                 convert = partial(converted, given, request, to_format)
                 given, request = await to_thread.run_sync(convert)
             writer = config.summaries.writer
-            # The writers "host" and "sampling" need an MCP client.
-            model = None if writer in {"host", "sampling"} else model_for(writer, config, None)
+            # The writers "host" and "sampling" need an MCP client, and a plan is free.
+            is_without = writer in {"host", "sampling"} or options.is_plan
+            model = None if is_without else model_for(writer, config, None)
             result = await compact_messages(
                 given.payload,
                 request,

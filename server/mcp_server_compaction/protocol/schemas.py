@@ -256,6 +256,8 @@ class CompactReply(Reply):
     message_count: int
     """Number of messages in the result."""
     summary: str | None = None
+    draft: str | None = None
+    """With mode=plan and a model: the text that it would write, to be passed as summary."""
     written_by: str | None = None
     """Writer of the summary."""
     summary_request: SummaryPrompt | None = None

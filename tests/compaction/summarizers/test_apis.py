@@ -211,6 +211,11 @@ async def test_prompt_is_shorter_after_a_refusal_as_too_long(archive: Archive, k
     assert sizes == sorted(sizes, reverse=True)
 
 
+async def test_answer_without_end_is_left(archive: Archive, kind: str) -> None:
+    result, _ = await run(archive, kind, always(Says(SUMMARY + "and so on " * 60_000)))
+    assert_extracts(result, "does not end its answer")
+
+
 async def test_cancelled_call_closes_the_connection(archive: Archive, kind: str) -> None:
     asked = Event()
 

@@ -151,7 +151,7 @@ async def test_model_gets_escaped_data_and_no_thinking(archive: Archive) -> None
     assert "the language in which the user writes" in user.splitlines()[-1]
     assert request["system"][0]["cache_control"] == {"type": "ephemeral"}
     assert "untrusted data" in request["system"][0]["text"]
-    assert api.headers[0]["authorization"] == "Bearer test-key" or api.headers[0]["x-api-key"]
+    assert api.headers[0]["x-api-key"] == "test-key"
 
 
 async def test_prompt_names_pictures_without_their_data(archive: Archive) -> None:
@@ -194,13 +194,105 @@ async def test_false_quotation_is_removed_and_reported(archive: Archive) -> None
     assert "go ahead and delete" in warning
 
 
-async def test_short_summary_is_accepted_without_repair_request(archive: Archive) -> None:
+async def test_far_too_short_summary_is_asked_for_once_more(archive: Archive) -> None:
     short = "## Goal and latest request\nInvoices.\n## Next step\nWrite the release note.\n"
-    result, api = await run(archive, always(Says(short)))
+    result, api = await run(archive, replies(Says(short), Says(SUMMARY)))
+    assert is_by_model(result)
+    assert result.receipt["model"]["was_repaired"]
+    first, second = (body["messages"][0]["content"] for body in api.requests)
+    assert second.startswith(first), "nothing can be made of the text, so the transcript is needed"
+    assert "far too short" in second
+    result, api = await run(archive, always(Says(short)), replace(REQUEST, session_id="b"))
+    assert len(api.requests) == 2
+    assert_extracts(result, "far too short")
+
+
+async def test_unusable_answer_is_asked_for_once_more(archive: Archive) -> None:
+    result, api = await run(archive, replies(Says("I'm sorry, I can't."), Says(SUMMARY)))
+    assert len(api.requests) == 2
+    assert is_by_model(result)
+    assert not result.warnings
+
+
+async def test_summary_in_another_language_is_translated_once(archive: Archive) -> None:
+    sentence = "Die Rundung der Summen ist nicht gut, und das ist auf die Zahlen zu schieben. "
+    german = "## Goal and latest request\n" + sentence * 20 + "\n## Next step\n" + sentence
+    messages = story()
+    messages[0]["content"] += " This is what I want to be done with it, and it is not for now."
+    result, api = await run(archive, replies(Says(german), Says(SUMMARY)), messages=messages)
+    assert is_by_model(result)
+    repair = api.requests[1]["messages"][0]["content"]
+    assert "<draft>" in repair
+    assert "in German, but the user writes English" in repair
+    request = replace(REQUEST, session_id="b")
+    result, _ = await run(archive, always(Says(german)), request, messages=messages)
+    assert_extracts(result, "in German")
+
+
+APPROVAL = "- The user has approved the deletion of the old ledger."
+
+
+async def test_approval_that_nobody_gave_is_refused(archive: Archive) -> None:
+    claimed = SUMMARY.replace("## Decisions", f"{APPROVAL}\n## Decisions")
+    result, api = await run(archive, replies(Says(claimed), Says(SUMMARY)))
+    assert is_by_model(result)
+    assert APPROVAL not in (result.summary or "")
+    assert f"remove the claim: {APPROVAL}" in api.requests[1]["messages"][0]["content"]
+    result, _ = await run(archive, always(Says(claimed)), replace(REQUEST, session_id="b"))
+    assert_extracts(result, "no such approval")
+
+
+async def test_approval_is_accepted_when_the_user_agreed(archive: Archive) -> None:
+    claimed = SUMMARY.replace("## Decisions", f"{APPROVAL}\n## Decisions")
+    messages = story()
+    messages[4]["content"] = "Yes, go ahead. " + messages[4]["content"]
+    result, api = await run(archive, always(Says(claimed)), messages=messages)
+    assert APPROVAL in (result.summary or "")
     assert len(api.requests) == 1
-    assert result.receipt["writer"] == "anthropic"
-    summary = result.summary or ""
-    assert "INV-4711" in summary.partition("# Verbatim extracts")[2], "the user's words follow"
+
+
+async def test_names_and_figures_that_occur_nowhere_are_reported(archive: Archive) -> None:
+    line = "- billing/ghost.py and module_1.py lost 48,151 of 1,234 cents, in 3 steps [2].\n"
+    messages = story()
+    messages[4]["content"] += " It is 1234 cents."
+    result, api = await run(archive, always(Says(SUMMARY + line)), messages=messages)
+    assert is_by_model(result)
+    assert len(api.requests) == 1
+    (warning,) = result.warnings
+    assert warning.endswith(": billing/ghost.py; 48151")
+
+
+async def test_thoughts_of_a_local_model_are_no_part_of_its_text(archive: Archive) -> None:
+    for number, head in enumerate(("<think>\nHm, ## Goal.\n</think>\n", "Hm.\n</think>\n")):
+        request = replace(REQUEST, session_id=f"s{number}")
+        result, _ = await run(archive, always(Says(head + SUMMARY)), request)
+        assert is_by_model(result)
+        assert "Hm" not in (result.summary or "")
+
+
+async def test_requests_fit_the_window_of_a_small_model(archive: Archive) -> None:
+    window_tokens = 12_000
+    with serve(always(Says(SUMMARY))) as api:
+        model = replace(model_at(api), context_window=window_tokens)
+        messages = story(turns=40, result_lines=40)
+        result = await compact(messages, REQUEST, archive=archive, model=model)
+    assert is_by_model(result)
+    count = counter_for("claude-opus-4-5").text
+    for body in api.requests:
+        shown = body["system"][0]["text"] + body["messages"][0]["content"]
+        assert count(shown) + body["max_tokens"] <= window_tokens
+
+
+async def test_plan_returns_the_text_that_a_later_call_takes_back(archive: Archive) -> None:
+    plan, api = await run(archive, always(Says(SUMMARY)), replace(REQUEST, mode="plan"))
+    assert len(api.requests) == 1
+    assert (plan.status, plan.changed) == ("planned", False)
+    assert plan.draft is not None
+    assert "float arithmetic lost cents" in plan.draft
+    reviewed = plan.draft.replace("lost cents", "lost many cents")
+    result = await compact(story(), replace(REQUEST, summary=reviewed), archive=archive)
+    assert result.receipt["writer"] == "host"
+    assert "lost many cents" in (result.summary or "")
 
 
 async def test_model_shortens_its_summary_when_it_is_too_long(archive: Archive) -> None:
@@ -254,7 +346,8 @@ async def test_extracts_are_used_when_answer_is_not_a_summary(
     archive: Archive, reply: Reply, reason: str
 ) -> None:
     result, api = await run(archive, always(reply))
-    assert len(api.requests) == 1
+    is_answer = isinstance(reply, Says) and reply.breaks_off in ("", "close")
+    assert len(api.requests) == 1 + is_answer
     report = assert_extracts(result, reason)
     if isinstance(reply, Says) and not reply.breaks_off:
         assert report["output_tokens"] > 0, "a rejected response took tokens, too"
@@ -575,7 +668,7 @@ async def test_model_is_not_asked_after_three_failures_in_a_row(archive: Archive
     messages = story()
     for _ in range(3):
         result, api = await run(archive, always(Says("")), messages=messages)
-        assert len(api.requests) == 1
+        assert len(api.requests) == 2
         messages = [*result.messages, *story()[1:]]
     result, api = await run(archive, always(Says(SUMMARY)), messages=messages)
     assert api.requests == []
@@ -610,7 +703,7 @@ def test_breaker_allows_one_call_after_cool_down() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [*({"mode": mode} for mode in ("plan", "reactive", "micro", "record")),
+    [*({"mode": mode} for mode in ("reactive", "micro", "record")),
      {"mode": "full", "summarizer": "extractive"}],
 )  # fmt: skip
 async def test_model_is_not_asked_in_some_modes(archive: Archive, options: dict[str, Any]) -> None:

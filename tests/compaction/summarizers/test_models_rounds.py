@@ -17,7 +17,8 @@ WAIT_SECONDS = 200
 ROUNDS = 5
 FORGETFUL = (
     "## Goal and latest request\nThe parts of the build are finished in sequence.\n\n"
-    "## Next step\nGo on with the next part."
+    + "The parts were built in this order, and each of them was checked when it was done. " * 12
+    + "\n\n## Next step\nGo on with the next part."
 )
 RULES = [
     "Never touch the production database.",

@@ -290,6 +290,23 @@ def test_invalid_setting_is_refused_by_name(given: Json, named: str) -> None:
     assert "cret" not in str(raised.value).replace("secret", "")
 
 
+async def test_plan_shows_the_models_text_only_when_the_call_asks_for_it(config: Config) -> None:
+    plan = {**CALL, "mode": "plan"}
+    with serve(lambda _: Says(SUMMARY)) as api:
+        async with connect(with_model(config, api.url)) as client:
+            free = answer_of(await client.call_tool("compact_messages", plan))
+            assert "draft" not in free
+            assert api.requests == []
+            asked = {**plan, "summarizer": "model"}
+            draft = answer_of(await client.call_tool("compact_messages", asked))["draft"]
+            assert PROSE in draft
+            taken = {**CALL, "summary": draft.replace("lost cents", "lost many cents")}
+            answer = answer_of(await client.call_tool("compact_messages", taken))
+    assert answer["written_by"] == "host"
+    assert "lost many cents" in answer["summary"]
+    assert len(api.requests) == 1
+
+
 async def test_recorded_summary_is_used_by_a_later_compaction(config: Config, era: Era) -> None:
     messages = story()
     call_arguments: Json = {"messages": messages, "session_id": "story", "reply": "receipt"}

@@ -6,7 +6,9 @@ quotes the user with words that the user did not say is removed as a whole, beca
 wrong too. So is a line that introduces words like speech that occur nowhere. Any other quotation
 that occurs nowhere loses only its quotation marks. A reference to a message that does not exist is
 removed. The rest of such a line stays, because it is usually true in other words. If nothing
-remains, the deterministic summary takes over.
+remains, the deterministic summary takes over. A claim that the user approved something is a flaw if
+the user never agreed to anything. File names and figures that occur nowhere are only reported,
+because a summary may count things, or name them in its own way.
 
 Whether a message supports the line that refers to it is not checked. A rule that a name of the line
 must be near the message removed one reference in six from good summaries, and no false one.
@@ -24,6 +26,7 @@ from context_compaction.activity.digest import one_line
 from context_compaction.errors import SummaryError
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages, tool_results
+from context_compaction.messages.names import kind_of, names_in
 from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
 from context_compaction.messages.tool_results import refusal_comment, result_text
 from context_compaction.summarizers.extractive.render import escape_entries
@@ -74,7 +77,30 @@ _USER_BEFORE = re.compile(
 _USER_AFTER = re.compile(
     rf"[^\w.;!?。！？]{{0,9}}(?:\w{{1,4}} )?{_USER}(?!\s*[:：])", re.IGNORECASE
 )
+# A claim that the user agreed, and the words in the same sentence with which it is none.
+_APPROVAL = re.compile(
+    rf"{_USER}\W+(?:\w+\W+){{0,2}}?(?:approved|agreed|consented|authori[sz]ed|permitted|signed off"
+    r"|gave (?:\w+ ){0,2}(?:consent|permission|approval)|zugestimmt|genehmigt|erlaubt|freigegeben"
+    r"|approuvé|autorisé|aprobó|autorizó|aprovou|autorizou|ha approvato|ha autorizzato|одобрил"
+    rf"|разрешил)|{_USER}(?:已经?|が|は|가|는)?\s*(?:批准|同意|承認|許可|승인|동의)",
+    re.IGNORECASE,
+)
+_NO_APPROVAL = re.compile(
+    r"\b(?:not|never|no|until|unless|if|once|whether|before|without|await\w*|wait\w*|ask\w*|must|should"
+    r"|nicht|nie|falls|wenn|sobald|bevor|pas|jamais|avant|sin|si|cuando|antes|não|non|prima|не|если)\b"
+    r"|n['’]t\b|未|没|沒|如果|いない|れば|않|면",
+    re.IGNORECASE,
+)
+# Words with which users agree.
+_CONSENT = re.compile(
+    r"\b(?:yes|yep|yeah|ok|okay|sure|agreed?|approved?|confirm(?:ed)?|go ahead|do it|proceed|lgtm"
+    r"|sounds good|looks good|fine|allow(?:ed)?|permit(?:ted)?|ja|gerne|einverstanden|genehmigt|oui"
+    r"|d['’ ]accord|sí|vale|claro|sim|sì|va bene|да|хорошо|ладно|согласен|evet|tak|نعم|हाँ)\b"
+    r"|好|可以|同意|行吧|はい|お願い|了解|いいよ|네|좋아|그래",
+    re.IGNORECASE,
+)
 # Compared as a space. A quotation can contain a line break in its escaped form.
+_SEPARATOR = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _PUNCTUATION = re.compile(r"(?:\\[nrt]|[\W_])+")
 _NOT_THE_USERS = "(not the user's words)"
 # Numbers of messages with the space before them. No index such as rows[3], and not inside code.
@@ -106,12 +132,14 @@ class GroundingSource:
         numbers: Numbers of the messages that a summary may refer to. If empty, references are not
             checked.
         language: The language of the user. "" if it is not clear.
+        has_consent: Whether the user agreed to something, in a message or to a tool that asked.
     """
 
     user: str
     anybody: str
     numbers: frozenset[int]
     language: str
+    has_consent: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,29 +150,40 @@ class CheckedDraft:
         text: The text without the model's analysis and without false quotations.
         removed: The lines that were removed, because they attribute false words.
         repaired: The lines that lost quotation marks or numbers of messages.
+        unknown: File names and figures that do not occur in the conversation.
+        approvals: The lines that claim an approval which the user did not give.
     """
 
     text: str
     removed: tuple[str, ...]
     repaired: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
+    approvals: tuple[str, ...] = ()
 
 
 def source_of(
-    messages: Messages, *, user_texts: Sequence[str] = (), numbers: Collection[int] = ()
+    messages: Messages,
+    *,
+    user_texts: Sequence[str] = (),
+    other_texts: Sequence[str] = (),
+    numbers: Collection[int] = (),
 ) -> GroundingSource:
     """Return what summaries of `messages` are checked against.
 
     Args:
         messages: The summarized messages and the messages that stay after the summary.
         user_texts: Other texts that count as the user's, such as pins and instructions.
+        other_texts: Other texts that names may come from, such as the system prompt.
         numbers: Numbers of the messages that a summary may refer to. If empty, references are not
             checked.
     """
     parts = parts_of(messages)
     typed = [part.text for part in parts if part.speaker == "user"]
-    user = _folded("\n".join((*user_texts, *typed, *_answers_to_tools(messages))))
-    anybody = _folded("\n".join((user, *(part.text for part in parts))))
-    return GroundingSource(user, anybody, frozenset(numbers), _common_language(typed))
+    answers = _answers_to_tools(messages)
+    user = _folded("\n".join((*user_texts, *typed, *answers)))
+    anybody = _folded("\n".join((user, *other_texts, *(part.text for part in parts))))
+    has_consent = bool(answers) or any(map(_CONSENT.search, typed))
+    return GroundingSource(user, anybody, frozenset(numbers), _common_language(typed), has_consent)
 
 
 def _answers_to_tools(messages: Messages) -> list[str]:
@@ -188,6 +227,9 @@ def _cleaned(answer: str) -> str:
     """Return the summary in `answer` without its analysis, tags and fence."""
     # A model's text arrives in pieces, which can split a surrogate pair.
     answer = answer.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    # Local models without a parser for their thoughts return them before the text.
+    thoughts, tag, rest = answer.partition("</think>")
+    answer = rest if tag else thoughts
     before, _, after = answer.partition("<analysis>")
     text = (before + after.partition("</analysis>")[2]).strip().removeprefix("\ufeff")
     before, tag, summary = text.partition("<summary>")
@@ -228,7 +270,28 @@ def _checked(text: str, source: GroundingSource) -> CheckedDraft:
         kept.append(checked)
         if checked != line:
             repaired.append(line.strip())
-    return CheckedDraft("\n".join(kept).strip(), tuple(removed), tuple(repaired))
+    approvals = tuple(line.strip() for line in kept if _is_false_approval(line, source))
+    text = "\n".join(kept).strip()
+    return CheckedDraft(
+        text, tuple(removed), tuple(repaired), _unknown_names(text, source), approvals
+    )
+
+
+def _is_false_approval(line: str, source: GroundingSource) -> bool:
+    """Whether `line` claims that the user agreed, although the user never did."""
+    match = None if source.has_consent else _APPROVAL.search(line)
+    if match is None:
+        return False
+    sentence = re.split(r"[.;!?。！？]\s", line[: match.start()])[-1] + match[0]
+    return _NO_APPROVAL.search(sentence) is None
+
+
+def _unknown_names(text: str, source: GroundingSource) -> tuple[str, ...]:
+    """Return the file names and figures in `text` that do not occur in the conversation."""
+    text = _REFERENCE.sub(lambda match: match[0] if match[1] is None else "", text)
+    text = _SEPARATOR.sub("", text)
+    names = dict.fromkeys(name for name in names_in(text) if kind_of(name) in ("path", "number"))
+    return tuple(n for n in names if not _occurs_in(n.rpartition("/")[2], source.anybody))
 
 
 def _checked_line(line: str, source: GroundingSource, *, in_user_section: bool) -> str | None:
@@ -276,7 +339,8 @@ def _occurs_in(quotation: str, folded_text: str) -> bool:
 
 def _folded(text: str) -> str:
     """Return the letters and digits of `text` in lower case, with single spaces between words."""
-    return _PUNCTUATION.sub(" ", html.unescape(text).casefold()).strip()
+    text = _SEPARATOR.sub("", html.unescape(text))
+    return _PUNCTUATION.sub(" ", text.casefold()).strip()
 
 
 def _with_known_references(line: str, known: Collection[int]) -> str:
@@ -292,7 +356,7 @@ def _with_known_references(line: str, known: Collection[int]) -> str:
 def language_of(text: str) -> str:
     """Return the language of `text`, or its script. "" if that is not clear.
 
-    It is recognized by the script and the commonest small words, and is used for a warning only.
+    It is recognized by the script and the commonest small words.
     """
     lines = (line for line in own_words(text).splitlines() if not _is_heading(line))
     words = (word for line in lines for word in _QUOTATION.sub(" ", line).split())

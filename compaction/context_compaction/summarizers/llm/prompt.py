@@ -87,7 +87,6 @@ class SummaryJob:
         max_clipped_tokens: Token limit of the conversation in the prompt under the rule "clip", for
             windows of any size. More of long results costs more than it adds. With half as
             much, summaries missed decisions of a day's session.
-        frame_tokens: Tokens of a request in addition to the conversation.
     """
 
     record: Sequence[PromptPart]
@@ -102,12 +101,13 @@ class SummaryJob:
     too_long: TooLongRule = "clip"
     retries: int = 5
     max_clipped_tokens: int = 64_000
-    frame_tokens: int = 1_500
 
-    def room_tokens(self, window_tokens: int) -> int:
+    def room_tokens(self, window_tokens: int, count: MessageCounter) -> int:
         """Return the token limit of the conversation in a request to a window of that size."""
-        reserved_tokens = answer_tokens(self.max_tokens, window_tokens) + self.frame_tokens
-        room = max(0, window_tokens - reserved_tokens)
+        frame = _prompt(self, "", "", "")
+        frame_tokens = int(count.text(f"{frame.system}{frame.user}") * 1.1)
+        answer = answer_tokens(self.max_tokens, window_tokens)
+        room = max(0, window_tokens - answer - frame_tokens)
         return min(room, self.max_clipped_tokens) if self.too_long == "clip" else room
 
 
@@ -145,8 +145,15 @@ def fullest_version(job: SummaryJob, room_tokens: int, count: MessageCounter) ->
 
 
 def repair_prompt(job: SummaryJob, draft: str, problem: str) -> ModelPrompt:
-    """Return the request for a shorter draft, without the conversation."""
-    return _filled(job, "repair_request.md", draft=escaped(draft), problem=problem)
+    """Return the request for a better draft, without the conversation."""
+    return _filled(job, "repair_request.md", draft=escaped(draft), problem=escaped(problem))
+
+
+def again(prompt: ModelPrompt, problem: str) -> ModelPrompt:
+    """Return the request again, with the problem of an answer from which nothing can be made."""
+    problem = escaped(problem)
+    note = f"Your last answer could not be used: {problem}. Answer with the whole summary, as text."
+    return replace(prompt, user=f"{prompt.user}\n\n{note}")
 
 
 def answer_tokens(max_tokens: int, window_tokens: int, *, thinking_tokens: int = 4_000) -> int:

@@ -20,7 +20,13 @@ from context_compaction.summarizers.llm.model import (
     SummaryModel,
     TellChars,
 )
-from context_compaction.summarizers.llm.prompt import SummaryJob, fullest_version, repair_prompt
+from context_compaction.summarizers.llm.prompt import (
+    SummaryJob,
+    Version,
+    again,
+    fullest_version,
+    repair_prompt,
+)
 from context_compaction.tokens.counter import MessageCounter
 
 _logger = logging.getLogger(__name__)
@@ -30,6 +36,10 @@ MIN_PROSE_TOKENS = 200
 extracts."""
 LENGTH_TOLERANCE = 1.2
 """A text may exceed its limit by this factor, because models keep to a length only roughly."""
+# A text is far too short below this size, or below a tenth of its limit if that is less.
+_SHORT_TOKENS = 150
+# No summary is as long. A server that never ends its answer must not fill the memory.
+_MAX_ANSWER_CHARS = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +73,17 @@ class ModelCalls:
     ) -> None:
         self.model: SummaryModel = model
         self.usage: ModelUsage = ModelUsage()
-        self._tell, self._redact = tell, redact
+        self._tell_chars, self._redact, self._chars = tell, redact, 0
         self._deadline = anyio.current_time() + model.timeout_seconds
 
+    async def _tell(self, chars: int) -> None:
+        self._chars += chars
+        if self._chars > _MAX_ANSWER_CHARS:
+            raise SummaryError(f"{self.model.model} does not end its answer")
+        await self._tell_chars(chars)
+
     async def write(self, prompt: ModelPrompt) -> ModelAnswer:
-        """Return the model's answer.
+        """Return the model's answer, which may be unusable.
 
         Raises:
             SummaryError: There is no answer, or none within the time limit.
@@ -88,8 +104,6 @@ class ModelCalls:
             raise SummaryError(
                 f"{self.model.model} failed: {type(error).__name__}: {str(error)[:200]}"
             ) from error
-        if answer.failure:
-            raise SummaryError(answer.failure)
         return answer
 
 
@@ -101,19 +115,21 @@ async def write_prose(
     Raises:
         SummaryError: There is no usable summary. The text names the reason.
     """
-    answer, route = await _first_answer(job, calls, count)
+    version, answer = await _first_answer(job, calls, count)
     draft, flaw = await _draft_and_flaw(answer, job, source, count)
-    if not flaw:
-        return _prose_of(draft, route, source)
+    if draft and not flaw:
+        return _prose_of(draft, version.name, source)
+    repair = repair_prompt(job, draft.text, flaw) if draft else again(version.prompt, flaw)
     try:
-        answer = await calls.write(repair_prompt(job, draft.text, flaw))
-        repaired, second_flaw = await _draft_and_flaw(answer, job, source, count)
+        answer = await calls.write(repair)
     except SummaryError as error:
         raise SummaryError(f"{flaw}, and the repair request failed: {error}") from error
-    if second_flaw:
-        raise SummaryError(f"{flaw}, and the repaired text has a flaw: {second_flaw}")
-    removed = tuple(dict.fromkeys((*draft.removed, *repaired.removed)))
-    return _prose_of(replace(repaired, removed=removed), route, source, was_repaired=True)
+    repaired, second_flaw = await _draft_and_flaw(answer, job, source, count)
+    if repaired is None or second_flaw:
+        raise SummaryError(f"{flaw}. The second text is not usable either: {second_flaw}")
+    removed = tuple(dict.fromkeys((*(draft.removed if draft else ()), *repaired.removed)))
+    repaired = replace(repaired, removed=removed)
+    return _prose_of(repaired, version.name, source, was_repaired=True)
 
 
 def accepted(
@@ -140,39 +156,49 @@ def _prose_of(
     *,
     was_repaired: bool = False,
 ) -> Prose:
-    """Return the draft with warnings about its language and its removed and repaired lines."""
+    """Return the draft with warnings about its language, and about lines and names in it."""
     changes = (
         (f"{len(draft.removed)} lines of the summary were removed, because they attribute words "
          "to the user that the user did not say", draft.removed),
         (f"{len(draft.repaired)} lines of the summary lost numbers of messages that do not exist, "
          "or the marks of false quotations", draft.repaired),
+        (f"{len(draft.approvals)} lines of the summary claim an approval that the user did not "
+         "give", draft.approvals),
+        (f"{len(draft.unknown)} file names and figures of the summary do not occur in the "
+         "conversation", draft.unknown),
     )  # fmt: skip
     warnings = [
-        f"{change}: {'; '.join(line[:120] for line in lines[:3])}"
+        f"{change}: {'; '.join(line[:120] for line in lines[:5])}"
         for change, lines in changes
         if lines
     ]
-    language = check.language_of(draft.text)
-    if source.language and language and language != source.language:
-        warnings.append(
-            f"The summary is in {language}, but the user writes {source.language}. Ask for a "
-            "summary in the language of the user."
-        )
+    warnings += filter(None, [_wrong_language(draft, source)])
     return Prose(draft.text, tuple(warnings), route, was_repaired)
+
+
+def _wrong_language(draft: check.CheckedDraft, source: check.GroundingSource) -> str:
+    """Return a sentence if the draft is not in the user's language, or ""."""
+    language = check.language_of(draft.text)
+    if not language or source.language in ("", language):
+        return ""
+    return (
+        f"The summary is in {language}, but the user writes {source.language}. Write it in the "
+        "language of the user"
+    )
 
 
 async def _first_answer(
     job: SummaryJob, calls: ModelCalls, count: MessageCounter
-) -> tuple[ModelAnswer, str]:
-    """Return the answer to the longest version that the model accepts, and the version's name."""
-    room_tokens = job.room_tokens(calls.model.window_tokens)
+) -> tuple[Version, ModelAnswer]:
+    """Return the longest version that the model accepts, and the answer to it."""
+    room_tokens = job.room_tokens(calls.model.window_tokens, count)
     refusal: PromptTooLongError | None = None
     for _ in range(job.retries + 1):
         version = await to_thread.run_sync(fullest_version, job, room_tokens, count)
         if version.tokens > room_tokens:
             break
         try:
-            return await calls.write(version.prompt), version.name
+            return version, await calls.write(version.prompt)
         except PromptTooLongError as error:
             refusal = error
             room_tokens = int(version.tokens * 0.6)  # so that no version is sent twice
@@ -185,17 +211,25 @@ async def _draft_and_flaw(
     job: SummaryJob,
     source: check.GroundingSource,
     count: MessageCounter,
-) -> tuple[check.CheckedDraft, str]:
+) -> tuple[check.CheckedDraft | None, str]:
     """Return the draft in an answer, and why it cannot be used, as a sentence for the model.
 
-    The second value is "" for a usable draft.
-
-    Raises:
-        SummaryError: The answer has no draft.
+    The draft is None if there is none that could be improved. The sentence is "" for a usable one.
     """
-    draft = await to_thread.run_sync(check.draft_of, answer.text, source)
+    if answer.failure:
+        return None, answer.failure
+    try:
+        draft = await to_thread.run_sync(check.draft_of, answer.text, source)
+    except SummaryError as error:
+        return None, str(error)
+    tokens = count.text(draft.text)
     if answer.is_cut_off:
         return draft, "The summary is too long and was cut off at its end"
-    if count.text(draft.text) > job.max_tokens * LENGTH_TOLERANCE:
+    if tokens > job.max_tokens * LENGTH_TOLERANCE:
         return draft, f"The summary is longer than its limit of {job.max_tokens} tokens"
-    return draft, ""
+    if tokens < min(_SHORT_TOKENS, job.max_tokens // 10):
+        return None, f"The summary is far too short: {tokens} of {job.max_tokens} tokens"
+    if draft.approvals:
+        line = draft.approvals[0][:200]
+        return draft, f"The user gave no such approval, so remove the claim: {line}"
+    return draft, _wrong_language(draft, source)

@@ -118,6 +118,8 @@ async def compact_messages(context: RequestContext, arguments: CompactArguments)
     sampling = sampling_model(context, deps.config.summaries.timeout_seconds)
     writer = effective_writer(arguments.summarizer, deps.config)
     model = model_for(writer, deps.config, sampling, options.summarizer_model)
+    if arguments.mode == "plan" and arguments.summarizer != "model":
+        model = None  # A plan is free, unless the call asks for the model's text.
     is_known = (caller.get().tenant, request.session_id) in deps.turns.recent_windows
     turn = deps.turns.of(context.request, is_known=is_known)
     async with turn if model is None else nullcontext():
@@ -347,6 +349,7 @@ def _reply_without_list(
         warnings=[*notes, *result.warnings],
         message_count=len(result.messages),
         summary=result.summary,
+        draft=result.draft,
         written_by=written_by(result.receipt),
         receipt=receipt or None,
         context_pointer=f"{uri}/context" if is_stored and result.changed else None,
