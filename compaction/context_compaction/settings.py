@@ -1,7 +1,8 @@
 """The constants of a policy.
 
-A call can change each constant in `Settings` by name. The constants in `FixedSettings` define a
-policy, so only the policy sets them.
+Each compaction can change the constants in `Settings` by name. The constants in `FixedSettings`
+define a policy, so only the policy sets them. `microcompact`, `snip` and `collapse` are layers, in
+the modules with these names.
 
 The defaults fit a window of 200K tokens that may fill up. For a smaller budget the thresholds in
 tokens and characters shrink in proportion (`scaled`). Policies from a paper disable this with
@@ -26,25 +27,27 @@ SplitTurnRule: TypeAlias = Literal["checkpoint", "summary"]
 TooLongRule: TypeAlias = Literal["clip", "drop_oldest"]
 SummaryOutline: TypeAlias = Literal["summary", "nine_sections"]
 
-# The default thresholds belong to this target (0.6 of the trigger of a 200K window) and trigger.
+# The default thresholds belong to this trigger and target (0.6 of it): a window of 200,000 tokens
+# minus 16,384 for the response of an unknown model and a buffer of 13,000.
 REFERENCE_TARGET_TOKENS = 102_369
 REFERENCE_TRIGGER_TOKENS = 170_616
 
 
 @dataclass(frozen=True, slots=True)
 class FixedSettings:
-    """The constants that define a policy. A call cannot change them.
+    """The constants that define a policy. A compaction cannot change them.
 
     Attributes:
         small_window: Output reserve and buffer in a window below 65,536 tokens, unless the caller
             names them. "shares" limits them to 30 % and 20 % of the window. "formula" does so only
-            if they would leave less than a quarter of the window.
+            if less than a quarter of the window would remain.
         compactable_kinds: Kinds of tools whose results `microcompact` clears; empty for all kinds.
         cleared_text: Text before the pointer of a cleared result. {tool} is the tool's name.
-        min_result_chars: `microcompact` keeps results of at most this many characters.
+        min_result_chars: `microcompact` keeps results of at most this many characters, also if they
+            exceed `min_result_tokens`.
         collapses_turns: Whether `collapse` also replaces finished turns, not only items of a plan.
         list_changed_files: Whether every call lists files that changed on disk since the
-            conversation read them. Each change is listed once, at the end of the list.
+            conversation read them. Each change is listed once, after the last message.
         list_open_todos: Whether open items of the agent's todo list are listed at each request of
             the user, and after a compaction.
         replace_all: Whether a summary replaces all messages except an unanswered request.
@@ -56,14 +59,16 @@ class FixedSettings:
         reactive_keep_messages: Number of newest messages that the first compaction after a
             rejection keeps; 0 lets the budget decide.
         reactive_retries: How many times a rejected list is compacted, harder each time. Then the
-            reply warns that another attempt is useless. 0 continues while the list shrinks.
+            reply warns that another attempt is useless. 0 sets no limit: attempts continue while
+            the list shrinks.
         summary_outline: Headings for a summary by a model: "summary", or Claude Code's
             "nine_sections", which follow an analysis that is discarded.
         summary_too_long: What happens to a transcript that is too long for the summarizing model.
             "clip" passes the work log, facts and shortened texts. "drop_oldest" drops the oldest
             groups of messages.
-        summary_retries: How many more times a model is called that reports a prompt as too long.
-        restore_kinds: Kinds of tools whose files count as used.
+        summary_retries: How many shorter prompts the summarizing model gets after it rejected one
+            as too long.
+        restore_kinds: Kinds of tools whose files count as recently used (see `restore_files`).
     """
 
     small_window: SmallWindowRule = "shares"
@@ -87,33 +92,35 @@ class FixedSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings(FixedSettings):
-    """The constants of a policy that a call can change by name.
+    """The constants of a policy that a compaction can change by name.
 
     Attributes:
         estimator: How tokens are counted. "auto" uses the model's tokenizer. "chars/4" is the
             papers' estimate and "chars/3" Claude Code's; both are far too low for Claude.
         trigger_tokens: Upper limit of the trigger in tokens; 0 sets no limit.
         trigger_fraction: Upper limit of the trigger as a fraction of the window.
-        conversation_fraction: Upper limit of the conversation as a fraction of the window, without
-            system prompt and tools. It saves cost, because every call sends the conversation again.
-        target_fraction: Fraction of the trigger that a compaction leaves of the conversation,
-            without system prompt and tools.
+        conversation_fraction: Upper limit of the conversation (without system prompt and tools) as
+            a fraction of the window. It saves cost, because each request sends all of it again.
+        target_fraction: Limit for the compacted conversation, as a fraction of the trigger. The
+            tokens of system prompt and tools are first subtracted from the trigger.
         output_reserve_cap_tokens: Upper limit of the tokens reserved for the model's response.
         buffer_tokens: Safety margin below the window, for tokens that cannot be counted.
         max_request_bytes: The provider's size limit of a request, in bytes.
         persist_result_tokens: A single tool result above this size is archived at once.
-        persist_newest_chars: Limit for all results of the newest message together.
+        persist_newest_chars: Character limit for all new results together. Results are new if
+            the model has not answered since.
         preview_chars: Length of the preview of an archived result.
         snip_max_messages: Number of messages that `snip` keeps, including the first three.
-        clear_every_turn: Whether the clearing layers also run below the trigger, and clear all
-            results that they may.
+        clear_every_turn: Whether the layers that clear results also run below the trigger, and
+            clear all results that they may.
         keep_recent_results: Number of newest results that `microcompact` keeps.
         min_result_tokens: `microcompact` keeps results of at most this many tokens.
         min_savings_tokens: `microcompact` clears nothing if it would save fewer tokens.
         clip_argument_chars: Longer string arguments of old calls are shortened.
         idle_clear_seconds: After this pause the prompt cache is assumed cold, so results are
             cleared without a minimum saving.
-        protected_tools: Names of tools whose results are never cleared, in any case.
+        protected_tools: Names of tools whose results are never cleared; upper and lower case are
+            equal.
         tool_kinds: Kinds of unknown tools, by name.
         keep_recent_fraction: Fraction of the target that recent messages may keep at a cut.
         keep_recent_turns: Number of last turns that are kept whole if they fit.
@@ -164,27 +171,29 @@ class Settings(FixedSettings):
     scale_to_budget: bool = True
 
     def scaled(self, target_tokens: int, trigger_tokens: int = 0) -> "Settings":
-        """Return the settings for a smaller budget. Thresholds shrink in proportion, never grow.
+        """Return the settings for a smaller budget, with smaller thresholds of the layers.
 
-        Thresholds of new results shrink with the trigger, because the model has just asked for
-        these results and the context may grow up to the trigger. All others shrink with the target.
+        The size limits of results, arguments and restored files shrink in proportion to the target,
+        but not below a minimum. No threshold grows. Limits of new results shrink less, with the
+        trigger, because the context may fill up to the trigger until the model has seen them.
         """
         if not self.scale_to_budget:
             return self
         share = max(target_tokens, 1) / REFERENCE_TARGET_TOKENS
-        new_share = max(share, trigger_tokens / REFERENCE_TRIGGER_TOKENS)
+        new_result_share = max(share, trigger_tokens / REFERENCE_TRIGGER_TOKENS)
 
         def shrink(value: int, minimum: int, share: float = share) -> int:
             return min(value, max(minimum, int(value * share)))
 
         return replace(
             self,
-            persist_result_tokens=shrink(self.persist_result_tokens, 400, new_share),
-            persist_newest_chars=shrink(self.persist_newest_chars, 2_000, new_share),
-            preview_chars=shrink(self.preview_chars, 400, new_share),
+            persist_result_tokens=shrink(self.persist_result_tokens, 400, new_result_share),
+            persist_newest_chars=shrink(self.persist_newest_chars, 2_000, new_result_share),
+            preview_chars=shrink(self.preview_chars, 400, new_result_share),
             min_result_tokens=shrink(self.min_result_tokens, 50),
             min_savings_tokens=shrink(self.min_savings_tokens, 100),
             clip_argument_chars=shrink(self.clip_argument_chars, 200),
+            # The user's rules stay whole as long as they take at most a sixth of the target.
             automatic_pin_tokens=min(self.automatic_pin_tokens, target_tokens // 6),
             restore_file_tokens=shrink(self.restore_file_tokens, 200),
             restore_total_tokens=shrink(self.restore_total_tokens, 0),
@@ -199,16 +208,20 @@ def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     """Return `settings` with constants changed by name.
 
     Raises:
-        SettingsError: A name is unknown or fixed (the error suggests similar names), or a value
-            has a wrong type or is out of range.
+        SettingsError: A name is unknown (the error suggests similar names) or fixed by the policy,
+            or a value has a wrong type or is out of range.
     """
     return replace(settings, **{name: _checked(name, value) for name, value in changes.items()})
 
 
 def _checked(name: str, value: Any) -> Any:
     if name not in SETTING_NAMES:
-        similar = difflib.get_close_matches(name, SETTING_NAMES, n=3) or SETTING_NAMES
-        raise SettingsError(f"Unknown setting {name!r}. Similar settings: {', '.join(similar)}.")
+        if name in _FIXED_NAMES:
+            raise SettingsError(f"The policy fixes the setting {name!r}. Choose another policy.")
+        similar = difflib.get_close_matches(name, SETTING_NAMES, n=3)
+        label = "Similar" if similar else "Known"
+        names = ", ".join(similar or SETTING_NAMES)
+        raise SettingsError(f"Unknown setting {name!r}. {label} settings: {names}.")
     default = getattr(Settings(), name)
     is_valid, expected = _check(name, value, default)
     if not is_valid:

@@ -1,7 +1,7 @@
 """Layer: archive a large tool result and replace it by a marker with a preview.
 
-This is the papers' "tool result budget" and "large output demotion". It runs before all layers that
-clear, so that the whole text is archived before a placeholder replaces it.
+Published designs call it "tool result budget" or "large output demotion" (see policies.py). It runs
+before all layers that clear, so that the whole text is archived before a placeholder replaces it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,16 +23,21 @@ from context_compaction.messages.tool_results import (
 )
 from context_compaction.tokens.counter import MessageCounter, content_tokens
 
-# Search words are taken from this much of the request and of the agent's text.
+# Search words are taken from the first characters of the request, and of the agent's last text.
 _SOUGHT_CHARS = 2_000
 
 
 def persist(messages: Messages, context: LayerContext) -> Step:
-    """Persist every result above `persist_result_tokens`, and the largest of the newest results.
+    """Archive large results, and leave a marker with a preview of each.
 
-    All results of the newest message together may have `persist_newest_chars` and `fresh_tokens`.
-    If one of them is persisted, their previews share `unread_tokens`. A newest result of this
-    server's own tools stays, so that the model sees the text that it recalled.
+    An old result is large above `persist_result_tokens`; with `newest_only` old results stay. A new
+    result, which the model has not seen yet, is large above the larger of `persist_result_tokens`
+    and `fresh_tokens`. If all new results together exceed both `fresh_tokens` and
+    `persist_newest_chars`, the largest of them are archived until the rest is within one limit.
+
+    All new results, whole or not, share `unread_tokens`; a large share lengthens a preview.
+    A new result of this server's own tools stays if `keep_recent_results` is above 0, so that the
+    model sees the text that it recalled.
     """
     settings, count = context.settings, context.count
     newest = newest_results(messages)
@@ -64,7 +69,7 @@ def persist(messages: Messages, context: LayerContext) -> Step:
 def _large_new_results(
     messages: Messages, newest: range, sizes: Mapping[Place, int], context: LayerContext
 ) -> set[Place]:
-    """Return the newest results that are too large, alone or together. `sizes` are in tokens."""
+    """Return the new results that are too large, alone or together. `sizes` are in tokens."""
     settings, fresh_tokens = context.settings, context.fresh_tokens
     max_tokens = max(settings.persist_result_tokens, fresh_tokens)
     places = {place for place, size in sizes.items() if size > max_tokens}
@@ -86,8 +91,8 @@ def _persisted(
 ) -> Replacement | None:
     """Return `result` with its texts replaced by one marker. Other parts, such as images, stay.
 
-    The marker has a preview of `preview_chars`, or counts `room_tokens` if that is more. None if it
-    would not be smaller than the result.
+    The preview in the marker has `preview_chars`. It is longer if the whole marker then has at most
+    `room_tokens`. None if the result would not become smaller.
     """
     texts = tuple(part for part in result.content if isinstance(part, Text))
     media = tuple(part for part in result.content if not isinstance(part, Text))
@@ -142,7 +147,10 @@ def _largest_over(chars: Mapping[Place, int], allowed_chars: int) -> set[Place]:
 
 
 def _shares(sizes: Mapping[Place, int], tokens: int) -> dict[Place, int]:
-    """Return the tokens for each result: its size, or an equal share of the tokens that remain."""
+    """Return the token limit of each result, so that all together stay within `tokens`.
+
+    Each limit is an equal share of what smaller results leave over.
+    """
     shares: dict[Place, int] = {}
     for place, size in sorted(sizes.items(), key=lambda item: (item[1], item[0])):
         shares[place] = tokens // (len(sizes) - len(shares))

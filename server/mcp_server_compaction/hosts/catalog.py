@@ -39,7 +39,11 @@ class UserFolders:
         return Path(folder) if folder else default
 
     def file(self, template: str) -> Path:
-        """Return the path of a template such as `{codex}/config.toml`."""
+        """Return the path of a template such as `{codex}/config.toml`.
+
+        Raises:
+            KeyError: The template begins with an unknown folder.
+        """
         name, _, rest = template.partition("/")
         return self._folder(name.strip("{}")) / rest
 
@@ -63,7 +67,7 @@ class UserFolders:
 
 
 def this_user() -> UserFolders:
-    """Return the folders of the user who runs this process, in the current working folder."""
+    """Return the folders of the user who runs this process. The project is the current folder."""
     return UserFolders(Path.home(), Path.cwd(), os.environ)
 
 
@@ -72,12 +76,13 @@ class Hooks:
     """Registration of this program's hooks in one host.
 
     Attributes:
-        events: For each event, the pattern of tools or sources that call the hook; "" for all.
+        events: For each event, the pattern of the tools or kinds of session start that call the
+            hook; "" for all.
         style: Form of the registration: "groups" of handlers with a matcher, a "flat" list of
             handlers, or a "plugin" in JavaScript.
         user: Template of the file with the user's hooks.
         project: Template of the file with a project's hooks.
-        timeout: Time limit of a hook, in the unit of the host.
+        timeout: Time limit of a hook: in milliseconds for Gemini CLI, in seconds for all others.
     """
 
     events: Mapping[str, str]
@@ -100,11 +105,12 @@ class Host:
         title: Name of the host in texts.
         section: Name of the table of servers in the host's configuration.
         user: Template of the user's configuration file.
-        after: What the user must do after the server was registered.
+        after: Instruction for the user after the server was registered.
         project: Template of a project's configuration file; None if the host has none.
         user_windows: Template of the user's file on Windows; None if it is the same.
-        format: Format of the configuration: "json", "toml" or "yaml".
-        entry: Entry of a server in the configuration, with `@program`, `@arguments` and `@words`.
+        format: Format of the configuration.
+        entry: Entry of a server in the configuration. Placeholders are `@program` (first word of
+            the command), `@arguments` (list of the other words) and `@words` (list of all words).
         hooks: Registration of hooks; None if the host has no hooks.
     """
 
@@ -115,7 +121,7 @@ class Host:
     after: str
     project: str | None = None
     user_windows: str | None = None
-    format: str = "json"
+    format: Literal["json", "toml", "yaml"] = "json"
     entry: Mapping[str, Json] = field(
         default_factory=lambda: {"command": "@program", "args": "@arguments"}
     )
@@ -129,11 +135,14 @@ class Host:
         if template is None:
             return None
         path = folders.file(template)
-        with_comments = path.with_suffix(".jsonc")  # opencode reads both files
+        with_comments = path.with_suffix(".jsonc")  # opencode reads both; change the one there is
         return with_comments if self.name == "opencode" and with_comments.exists() else path
 
     def entry_for(self, command: Sequence[str]) -> dict[str, Json]:
-        """Return the configuration's entry of a server that `command` starts."""
+        """Return the configuration's entry of a server that `command` starts.
+
+        `command` has at least one word, the program.
+        """
         program, *arguments = command
         values = {"@program": program, "@arguments": arguments, "@words": list(command)}
         return {

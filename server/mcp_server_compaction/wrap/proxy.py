@@ -1,12 +1,16 @@
-"""Pass messages between a host and a wrapped server, in both versions of the protocol.
+"""Pass messages between a host and a wrapped server, in older and in modern MCP versions.
 
-All messages pass unchanged in both directions, with three exceptions: the tool list also contains
-the reading tool, calls of that tool are answered here, and large results of other tools are
-shortened. A shortened result is sent only after its texts were archived. If that fails, the full
-result is sent. If the wrapped server has a tool with the same name, the reading tool is renamed.
+Messages pass unchanged in both directions, except:
 
-Log and progress messages are dropped if the host does not read them fast enough, because a response
-after 200,000 such messages would be too late. A log message reports how many were dropped.
+- The tool list also contains the reading tool, and calls of that tool are answered here. If the
+  wrapped server has a tool with the same name, the reading tool is renamed.
+- Large results of other tools are shortened. A shortened result is sent only after its texts were
+  archived. If the archive refuses them, the full result is sent.
+- Log and progress messages are dropped if the host does not read them fast enough, because a
+  response behind 200,000 such messages would be too late. A log message reports how many were
+  dropped.
+
+Results can overtake each other, because each is shortened in its own task.
 """
 
 import logging
@@ -75,7 +79,7 @@ class Proxy:
         deps: Provides the archive.
         limits: Limits for tool results.
         session_id: ID of the archived session that contains the stored texts.
-        tasks: Task group for work that other messages need not wait for.
+        tasks: Task group for work during which other messages pass.
     """
 
     host: MemoryObjectSendStream[SessionMessage]
@@ -84,7 +88,7 @@ class Proxy:
     limits: Limits
     session_id: str
     tasks: TaskGroup
-    # Method and tool name of each request whose response must be examined.
+    # Method and tool name of each open request whose response may be changed or is needed here.
     _waiting: dict[RequestId, tuple[str, str]] = field(
         default_factory=dict[RequestId, tuple[str, str]]
     )
@@ -96,7 +100,7 @@ class Proxy:
         """Pass a message of the host to the server, or answer it."""
         match message:
             case JSONRPCRequest(method="tools/call", params=dict() as params) if (
-                params.get("name") == self._read_tool()
+                params.get("name") == self._read_tool_name()
             ):
                 self.tasks.start_soon(self._answer_read, message.id, params)
                 return
@@ -106,6 +110,7 @@ class Proxy:
             case JSONRPCNotification(method="notifications/cancelled", params=dict() as params):
                 request_id: Any = params.get("requestId")
                 if isinstance(request_id, str | int):
+                    # A host ignores a late response to a canceled request.
                     self._waiting.pop(request_id, None)
             case _:
                 pass
@@ -129,7 +134,7 @@ class Proxy:
                 return
             if method == "tools/list":
                 message = self._with_reading_tool(message)
-            elif method:
+            elif method == "initialize":
                 self._version = message.result.get("protocolVersion")
         await self._send(message)
 
@@ -148,7 +153,7 @@ class Proxy:
         await self.host.send(SessionMessage(message))
 
     async def _pass_result(self, message: JSONRPCResponse, tool_name: str) -> None:
-        # A result far below the threshold needs no thread, because its tokens are not counted.
+        # A character has at most four tokens, so a short result is not large without counting.
         if len(str(message.result)) > self.limits.threshold_tokens // 4:
             result = await self._shortened(message.result, tool_name)
             message = message.model_copy(update={"result": result})
@@ -167,7 +172,7 @@ class Proxy:
         except CompactionError as error:
             _logger.warning("Cannot shorten a result of %s: %s", tool_name, error)
             return result
-        if self._read_tool() == READ_TOOL:
+        if self._read_tool_name() == READ_TOOL:
             return shorter
         text = (
             f"To read the archived text, call {OTHER_READ_TOOL}, because {READ_TOOL} is another "
@@ -176,12 +181,12 @@ class Proxy:
         note = {"type": "text", "text": text}
         return {**shorter, "content": [*(shorter.get("content") or ()), note]}
 
-    def _read_tool(self) -> str:
-        """Return the name of the reading tool."""
+    def _read_tool_name(self) -> str:
+        """Return the name of the reading tool; `READ_TOOL` before the first tool list."""
         return OTHER_READ_TOOL if READ_TOOL in self._tools else READ_TOOL
 
     def _with_reading_tool(self, message: JSONRPCResponse) -> JSONRPCResponse:
-        """Return the tool list with the reading tool at its end."""
+        """Return a page of the tool list; the last page has the reading tool at its end."""
         tools: Any = message.result.get("tools")
         if not is_list(tools):
             return message
@@ -189,7 +194,7 @@ class Proxy:
         if message.result.get("nextCursor") is not None:
             return message
         [definition] = [tool for tool in tool_definitions() if tool.name == READ_TOOL]
-        reading_tool = _as_json(definition.model_copy(update={"name": self._read_tool()}))
+        reading_tool = _as_json(definition.model_copy(update={"name": self._read_tool_name()}))
         result = {**message.result, "tools": [*tools, reading_tool]}
         return message.model_copy(update={"result": result})
 
@@ -202,11 +207,11 @@ class Proxy:
             reply = failure(error, is_read_only=True)
         result = {**_as_json(reply), "resultType": "complete"}
         if _protocol_version(params) not in MODERN_PROTOCOL_VERSIONS:
-            del result["resultType"]
+            del result["resultType"]  # which older versions do not have
         await self._send(JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result))
 
     def _metadata(self, message: JSONRPCMessage) -> ClientMessageMetadata:
-        """Return the HTTP headers that Streamable HTTP requires for a message."""
+        """Return the headers that Streamable HTTP requires. A local process gets none of them."""
         params: JsonObject = getattr(message, "params", None) or {}
         version = _protocol_version(params) or self._version
         headers = {MCP_PROTOCOL_VERSION_HEADER: version} if version else {}
@@ -223,7 +228,7 @@ class Proxy:
 
 
 def _protocol_version(params: Mapping[str, Any]) -> str | None:
-    """Return the version in a request of the modern protocol; None in older versions."""
+    """Return the MCP version that a request names; None before 2026-07-28."""
     meta = params.get("_meta")
     return meta.get(PROTOCOL_VERSION_META_KEY) if is_object(meta) else None
 

@@ -28,7 +28,8 @@ from context_compaction.settings import (
         ("scale_to_budget", 1, "scale_to_budget is 1. Pass true or false."),
         ("protected_tools", "Bash", "protected_tools is 'Bash'. Pass a list of names."),
         ("protected_tools", [1], "protected_tools is [1]. Pass a list of names."),
-        ("split_turn", "summary", "Unknown setting 'split_turn'. Similar settings: "),
+        ("split_turn", "summary", "The policy fixes the setting 'split_turn'. "),
+        ("zzzz", 1, "Unknown setting 'zzzz'. Known settings: estimator, "),
         ("tool_kinds", ["Bash"], "tool_kinds is ['Bash']. Pass an object of tool name to kind"),
         (
             "tool_kinds",

@@ -1,8 +1,8 @@
 """The sessions of one tenant within one transaction: their loaded state, and writing to them.
 
 A process keeps the states of sessions between calls and reads only what others have written since.
-A writer locks the session's row, so the writing calls of all processes on one session run one after
-the other.
+A writer creates and locks the session's row, so writing calls on one session run one after the
+other, in all processes.
 """
 
 import json
@@ -37,7 +37,7 @@ _READ_LOCKED = _READ + b" FOR UPDATE"
 
 @dataclass(slots=True)
 class RowState(TranscriptState):
-    """The record heads of one session.
+    """The state of one session, as its row and its record heads describe it.
 
     Attributes:
         generation: Number that distinguishes this session from deleted sessions with the same ID;
@@ -48,7 +48,10 @@ class RowState(TranscriptState):
 
 
 class TenantSessions:
-    """See `Sessions`. Valid for the transaction of `connection`."""
+    """The sessions of one tenant in the transaction of `connection`.
+
+    Implements `Sessions` (archive/transcripts.py), which describes the methods.
+    """
 
     def __init__(
         self, connection: Connection, tenant: str, blobs: TenantBlobs, cache: StateCache[RowState]
@@ -70,12 +73,18 @@ class TenantSessions:
 
     @contextmanager
     def writing(self, session_id: str, *, opens: bool = True) -> Generator[RowState]:
-        """See `Sessions.writing`. The lock lasts until the end of the transaction."""
+        """See `Sessions.writing`. The lock lasts until the end of the transaction.
+
+        With `opens`, the row is created if it is missing, and deleted if the block writes nothing.
+        """
         state = self._refreshed(session_id, _READ_LOCKED)
         if opens and not state.generation:  # another transaction may be inserting the row
             self._connection.execute(
-                "INSERT INTO compaction.session VALUES (%s, %s, nextval('compaction.generation'),"
-                " NULL, '', '', 0, 0, 0, 0, 0, false, 'infinity', 0, 0) ON CONFLICT DO NOTHING",
+                "INSERT INTO compaction.session (tenant, session, generation, format, title,"
+                " next_number, message_count, doc_count, term_count, log_bytes, is_retained,"
+                " first_seconds, last_seconds, archived_seconds) VALUES (%s, %s,"
+                " nextval('compaction.generation'), '', '', 0, 0, 0, 0, 0, false, 'infinity', 0, 0)"
+                " ON CONFLICT DO NOTHING",
                 (self._tenant, session_id),
             )
             state = self._refreshed(session_id, _READ_LOCKED)
@@ -93,17 +102,17 @@ class TenantSessions:
         parent_session_id: str | None,
         records: Sequence[Record],
     ) -> None:
-        """See `Sessions.write`. The records can be searched at once."""
-        opens = not state.exists
+        """See `Sessions.write`. Also adds the records to the search index and updates the row."""
+        is_new = not state.exists
         new = [
             replace(record, body=record.text())
-            for record in numbered(state, session_id, parent_session_id, records, opens=opens)
+            for record in numbered(state, session_id, parent_session_id, records, opens=is_new)
         ]
         heads = [ascii_json(record.head) for record in new]
         bodies = [record.text() for record in new]
         self._connection.execute(
             "INSERT INTO compaction.record SELECT %s, %s, * FROM"
-            " unnest(%b::bigint[], %b::text[], %b::text[])",  # binary needs no escaping
+            " unnest(%b::bigint[], %b::text[], %b::text[])",  # binary, so nothing is escaped
             (self._tenant, session_id, [record.head["n"] for record in new], heads, bodies),
         )
         if self.blobs.stored_here:
@@ -116,7 +125,8 @@ class TenantSessions:
         insert_docs(self._connection, self._tenant, session_id, docs)
         for record in new:
             state.learn(_logged(record.head))
-        self._update_session(state, session_id, sum(map(len, [*heads, *bodies])), docs)
+        size_bytes = sum(map(len, [*heads, *bodies]))  # ASCII: one byte a character
+        self._update_session(state, session_id, size_bytes, docs)
 
     def _update_session(
         self,
@@ -154,7 +164,7 @@ class TenantSessions:
         )
 
     def secure(self, state: RowState) -> None:
-        """See `Sessions.secure`. Everything that can be read was committed and is durable."""
+        """See `Sessions.secure`. Nothing to do, because committed records are durable."""
 
     def bodies(self, state: RowState, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
         """See `Sessions.bodies`."""
