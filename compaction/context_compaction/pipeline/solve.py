@@ -55,19 +55,26 @@ from context_compaction.summarizers.extractive.focus import mark_focus
 from context_compaction.summarizers.extractive.items import Item, Record
 from context_compaction.summarizers.extractive.render import (
     EXTRACTS_TITLE,
+    RULE_KINDS,
     earlier_entries,
     render,
 )
+from context_compaction.tokens.counter import MessageCounter
 
+# Mode "full" shrinks a list that fits its target to this share of itself.
+_FULL_SHARE = 0.5
 # At most this share of the target stays empty while items are left to buy.
 _EMPTY_SHARE = 0.04
 _PASSES = 10
-# Share of the target for a text that a model or the host writes.
-_PROSE_SHARE = 0.5
-# The same share in mode "full", whose caller asks for a summary.
-_FULL_PROSE_SHARE = 0.8
-# Mode "full" shrinks a list that fits its target to this share of itself.
-_FULL_SHARE = 0.5
+# A text that a model or the host writes gets this share of the room that pins, rules, running work
+# and the newest request leave. The newest messages fill the rest.
+_PROSE_SHARE = 0.95
+# Longer texts add little. Claude Code limits its summaries to as many tokens.
+_MAX_PROSE_TOKENS = 20_000
+# The user's rules and the newest request beside such a text get at most these shares.
+_RULES_SHARE, _REQUEST_SHARE = 0.1, 0.15
+# The line with the names of changed files beside such a text gets at most this share.
+_CHANGED_FILES_SHARE = 0.03
 # A shorter note of the host stays in its message without being bought.
 _SHORT_NOTE_CHARS = 800
 # Below this target one summary covers everything, including the running request.
@@ -176,14 +183,14 @@ def decide(
     )
     if plan.fills:
         has_prose = brings_text(context.request) or (has_model and uses_model(context, plan))
-        share = _PROSE_SHARE if has_prose and not plan.rejections else 0.0
-        if has_prose and context.request.mode == "full":
-            share = _FULL_PROSE_SHARE
-        filled = _filled(context, plan, _record_of(context, plan), prose_share=share)
-        if filled.cut is None:
+        record = _record_of(context, plan, has_files=not has_prose)
+        prose_tokens = 0
+        if has_prose and not plan.rejections:
+            prose_tokens = _prose_tokens(context, plan, record)
+        filled = _filled(context, plan, record, prose_tokens=prose_tokens)
+        if filled.cut is None and not has_prose:
             # Without a summary no file is restored: the tool results show the files.
-            record = _record_of(context, plan, has_files=False)
-            filled = _filled(context, plan, record, prose_share=share)
+            filled = _filled(context, plan, _record_of(context, plan, has_files=False))
         plan = filled
     plan = replace(plan, originals=originals_of(context, plan, plan.archived))
     return replace(plan, memory=find_saved_summary(context, plan))
@@ -234,7 +241,7 @@ def _filled(
     record: Record,
     *,
     prose: str = "",
-    prose_share: float = 0.0,
+    prose_tokens: int = 0,
     covered_until: int = 0,
 ) -> Plan:
     """Return `plan` with its target filled.
@@ -247,16 +254,12 @@ def _filled(
         plan: The plan to fill.
         record: The items to buy.
         prose: A text of a model or the host, which starts the summary.
-        prose_share: Share of the target for such a text that is still to be written.
+        prose_tokens: Tokens reserved for such a text that is still to be written.
         covered_until: Index of the first message that the prose does not describe.
     """
-    limit_tokens = context.share_tokens // 2**plan.rejections
-    if context.request.mode == "full":
-        list_tokens = context.count.messages(context.messages)
-        limit_tokens = min(limit_tokens, int(list_tokens * _FULL_SHARE))
-    prose_tokens = int(limit_tokens * prose_share)
+    limit_tokens = _limit_tokens(context, plan)
     unused_tokens = context.share_tokens - limit_tokens + prose_tokens
-    room_tokens, low, high = limit_tokens - prose_tokens, 0, 0
+    room_tokens, low, high = limit_tokens - (prose_tokens or context.count.text(prose)), 0, 0
     best: tuple[int, Plan] | None = None
     least_start = 0
     safe = safe_cuts(context.messages, context.rules)
@@ -264,8 +267,13 @@ def _filled(
         if number == _PASSES // 2 and best is not None and best[1].cut is not None:
             # A longer tail does not fit, so the room that is left goes to everything else.
             least_start, high = best[1].cut.first_kept, 0
-        room_tokens = max(0, room_tokens)
-        remaining_tokens = fill(record.items, room_tokens, context.count)
+            low = 0 if prose else low  # extracts are shown from now on, so less may fit
+        # The last try is the smallest list.
+        is_last = best is None and number == _PASSES - 1
+        room_tokens = 0 if is_last else max(0, room_tokens)
+        is_beside = bool(prose or prose_tokens)
+        sale = _items_beside(context, record, room_tokens, covered_until) if is_beside else None
+        remaining_tokens = _buy(record, sale, room_tokens, context.count)
         candidate = _cut_where_bought(
             context,
             plan,
@@ -274,7 +282,7 @@ def _filled(
             prose=prose,
             covered_until=covered_until,
             least_start=least_start,
-            needs_all=bool(prose or prose_share),
+            needs_all=bool(prose_tokens),
         )
         done = assemble(context, candidate, candidate.summary, candidate.checkpoint)
         spare_tokens = context.room_tokens(done.messages) - unused_tokens
@@ -288,15 +296,15 @@ def _filled(
             break
         else:
             high = room_tokens
-        next_tokens = _corrected(room_tokens, spare_tokens - remaining_tokens)
-        next_tokens -= HEAD_TOKENS if high else 0
-        is_between = low < next_tokens < (high or next_tokens + 1)
-        room_tokens = next_tokens if is_between else (low + (high or 2 * low)) // 2
+        corrected_tokens = _corrected(room_tokens, spare_tokens - remaining_tokens)
+        room_tokens = _between(corrected_tokens - (HEAD_TOKENS if high else 0), low, high)
         if room_tokens in (low, high):
             break
     if best is None:
-        return _filled_with_less(context, plan, record, prose_share)
-    return replace(best[1], summary_tokens=max(prose_tokens, best[1].summary_tokens))
+        return _smallest_plan(context, plan, record)
+    if prose_tokens:
+        return replace(best[1], summary_tokens=prose_tokens, checkpoint_tokens=0)
+    return best[1]
 
 
 def _corrected(room_tokens: int, spare_tokens: int) -> int:
@@ -307,13 +315,60 @@ def _corrected(room_tokens: int, spare_tokens: int) -> int:
     return room_tokens * room_tokens // (room_tokens - spare_tokens)
 
 
-def _filled_with_less(
-    context: CompactionContext, plan: Plan, record: Record, prose_share: float
-) -> Plan:
-    """Return `plan` filled with less room for a text, because pinned texts need some of it."""
-    if prose_share > _EMPTY_SHARE:
-        return _filled(context, plan, record, prose_share=prose_share / 2)
-    return _smallest_plan(context, plan, record)
+def _between(room_tokens: int, low: int, high: int) -> int:
+    """Return `room_tokens` if they are between the limits, else the middle; 0 is no upper limit."""
+    is_between = low < room_tokens < (high or room_tokens + 1)
+    return room_tokens if is_between else (low + (high or 2 * low)) // 2
+
+
+def _limit_tokens(context: CompactionContext, plan: Plan) -> int:
+    """Return the tokens that a fill may use for all messages that do not stay at any cut."""
+    limit_tokens = context.share_tokens >> plan.rejections
+    if context.request.mode != "full":
+        return limit_tokens
+    return min(limit_tokens, int(context.count.messages(context.messages) * _FULL_SHARE))
+
+
+def _prose_tokens(context: CompactionContext, plan: Plan, record: Record) -> int:
+    """Return the tokens of a text that is still to be written."""
+    limit_tokens = _limit_tokens(context, plan)
+    rules = [item for item in record.items if item.kind in RULE_KINDS]
+    _buy(record, rules, int(limit_tokens * _RULES_SHARE), context.count)
+    fill(orders_of(record.items)[-1:], int(limit_tokens * _REQUEST_SHARE), context.count)
+    safe = safe_cuts(context.messages, context.rules)
+    frame = _cut_where_bought(context, plan, record, safe, prose=".", needs_all=True)
+    done = assemble(context, frame, frame.summary, frame.checkpoint)
+    room_tokens = context.room_tokens(done.messages) - context.share_tokens + limit_tokens
+    return max(0, min(int(room_tokens * _PROSE_SHARE), _MAX_PROSE_TOKENS))
+
+
+def _items_beside(
+    context: CompactionContext, record: Record, room_tokens: int, covered_until: int
+) -> list[Item]:
+    """Return what may be bought beside a text: the newest messages, the newest request and rules.
+
+    Only messages that may fit are among them, because others would not be shown.
+    """
+    start, tokens = len(context.messages), 0
+    while start and (start > covered_until > 0 or tokens < 2 * room_tokens):
+        start -= 1
+        tokens += context.count.message(context.messages[start])
+    request = orders_of(record.items)[-1:]
+    return [
+        item
+        for item in record.items
+        if item.kind in RULE_KINDS or item in request or record.position_of(item) >= start
+        if not item.path
+    ]
+
+
+def _buy(
+    record: Record, sale: Sequence[Item] | None, room_tokens: int, count: MessageCounter
+) -> int:
+    """Buy pieces of the items for `sale`; None sells all. Return the tokens that are left."""
+    for item in record.items:
+        item.bought = set()
+    return fill(record.items if sale is None else sale, room_tokens, count)
 
 
 def _is_all_bought(record: Record) -> bool:
@@ -337,9 +392,9 @@ def _cut_where_bought(
     """
     messages = context.messages
     start = max(least_start, _tail_start(context, record, safe, needs_all=needs_all))
-    if prose:
-        # Prose replaces the messages that it describes, even if they would fit.
-        start = max(start, covered_until)
+    if prose and not start:
+        # A summary needs something to replace.
+        start = next((at for at in range(1, len(messages)) if safe[at]), len(messages))
     cut = _cut_point(context, start) if start else CutPoint(0)
     request_at = cut.request_at
     if request_at is None:
@@ -349,11 +404,14 @@ def _cut_where_bought(
     if start == 0:
         return replace(plan, edited=edited, cut=None, history=(), prefix=())
     cut_plan = cut_at(context, edited, plan.level, cut)
+    if least_start:
+        # No more messages fit whole, so extracts of the next ones may fill the rest.
+        covered_until = 0
     summary, checkpoint = _bought_texts(
         record, cut, cut_plan, prose=prose, covered_until=covered_until
     )
     if prose:
-        extract = "\n".join(filter(None, (summary, checkpoint)))
+        extract = "\n".join(filter(None, (summary, checkpoint, _changed_files(context, plan))))
         text = f"{prose}\n{EXTRACTS_TITLE}\n{extract}" if extract else prose
         summary, checkpoint = prose_texts(cut_plan, text)
     elif cut.folds_request:
@@ -384,13 +442,10 @@ def _bought_texts(
     start = cut.first_kept
     items = [item for item in record.items if record.position_of(item) < start or item.path]
     if prose:
-        orders = {id(item) for item in orders_of(record.items)}
         items = [
             item
             for item in items
-            if record.position_of(item) >= covered_until
-            or item.kind in ("rule", "preference", "media")
-            or id(item) in orders
+            if record.position_of(item) >= covered_until or item.kind in RULE_KINDS
         ]
     request_at = None if cut.folds_request else cut.request_at
     items = [
@@ -401,6 +456,19 @@ def _bought_texts(
     before = (item for item in items if record.position_of(item) < first_inside)
     inside = (item for item in items if record.position_of(item) >= first_inside)
     return render(before, pinned), render(inside, pinned)
+
+
+def _changed_files(context: CompactionContext, plan: Plan) -> str:
+    """Return an entry with the names of the files that the agent changed, newest first; or ""."""
+    left_tokens = int(context.share_tokens * _CHANGED_FILES_SHARE)
+    changed = (file for file in plan.files.files.values() if file.was_written)
+    names: list[str] = []
+    for file in sorted(changed, key=lambda file: -file.written_at):
+        left_tokens -= context.count.text(file.path) + 1
+        if left_tokens < 0:
+            break
+        names.append(file.path)
+    return f"- host: Changed files: {', '.join(names)}" if names else ""
 
 
 def _newest_request(messages: Messages) -> int | None:
@@ -507,12 +575,17 @@ def with_text(
         return plan, words
     record = plan.record
     if record is not None:
+        filled = plan
         if words.prose:
-            prose, until = words.prose, covered_until
-            plan = _filled(context, plan, record, prose=prose, covered_until=until)
-        elif plan.summary_tokens > context.count.text(plan.summary):
+            until = covered_until
+            filled = _filled(context, plan, record, prose=words.prose, covered_until=until)
+            if words.prose not in f"{filled.summary}{filled.checkpoint}":
+                warning = "The summary does not fit. Verbatim extracts take its place."
+                words = SummaryText(warnings=(*words.warnings, warning), model=words.model)
+        if not words.prose and plan.summary_tokens != context.count.text(plan.summary):
             # Room was reserved for prose, but none was written.
-            plan = _filled(context, plan, record)
+            filled = _filled(context, plan, _record_of(context, plan))
+        plan = filled
         return plan, replace(words, summary=plan.summary, checkpoint=plan.checkpoint)
     if words.prose:
         summary, checkpoint = prose_texts(plan, words.prose)

@@ -33,7 +33,7 @@ from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
 from context_compaction.messages.model import JsonObject, Message, Messages
 from context_compaction.messages.pins import Pin, pin_block, with_pin_block
 from context_compaction.messages.placeholders import Span
-from context_compaction.messages.speakers import user_text, with_authors
+from context_compaction.messages.speakers import with_authors
 from context_compaction.pipeline.assemble import assemble
 from context_compaction.redaction import Gates
 from context_compaction.request import CompactRequest
@@ -41,13 +41,7 @@ from context_compaction.result import SummaryPrompt
 from context_compaction.summarizers.extractive.render import extract
 from context_compaction.summarizers.llm import check
 from context_compaction.summarizers.llm.model import SummaryModel, TellChars
-from context_compaction.summarizers.llm.prompt import (
-    MOST_PROSE_SHARE,
-    PROSE_SHARE,
-    SummaryJob,
-    fullest_version,
-    parts_of,
-)
+from context_compaction.summarizers.llm.prompt import SummaryJob, fullest_version, parts_of
 from context_compaction.summarizers.llm.writer import (
     LENGTH_TOLERANCE,
     MIN_PROSE_TOKENS,
@@ -176,16 +170,12 @@ def _job(context: CompactionContext, plan: Plan) -> SummaryJob:
     replaced, record = plan.originals.all, _record_of(context, plan)
     replaced_tokens = context.count.messages(replaced.messages)
     replaced_tokens += context.count.text(replaced.unarchived)
-    user_tokens = sum(context.count.text(user_text(message)) for message in replaced.messages)
-    # The user's words are added verbatim, so they reduce the room of the text.
-    least, most = (int(plan.text_tokens * share) for share in (PROSE_SHARE, MOST_PROSE_SHARE))
-    room_tokens = min(max(least, plan.text_tokens - user_tokens), most)
     later = plan.edited.messages[plan.cut.first_kept :] if plan.cut else ()
     return SummaryJob(
         record=parts_of(record.messages, record.numbers),
         previous=record.earlier,
         has_originals=not (record.unarchived or record.is_short),
-        max_tokens=min(room_tokens, replaced_tokens // 3),
+        max_tokens=min(plan.text_tokens, replaced_tokens // 3),
         extracts=cache(partial(_extract_of, context, replaced, _EXTRACTS_TOKENS)),
         kept=parts_of(later, [context.number_of(message) for message in later]),
         pinned=tuple(_format_pin(context, pin, later) for pin in context.pins.candidates),
@@ -253,7 +243,7 @@ def _with_host_text(context: CompactionContext, plan: Plan) -> SummaryText:
 def summary_to_record(context: CompactionContext) -> SummaryText:
     """Return the host's text, passed between compactions, as a summary that is only archived."""
     source = _source_of(context, OriginalMessages(context.messages))
-    room_tokens = int(context.settings.summary_tokens * PROSE_SHARE)
+    room_tokens = context.settings.summary_tokens
     try:
         prose = accepted(context.request.summary or "", source, room_tokens, context.count)
     except SummaryError as error:

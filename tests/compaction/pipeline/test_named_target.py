@@ -1,5 +1,6 @@
 """A target that the caller names is filled to nine tenths and never exceeded."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -226,12 +227,22 @@ def items(count: int) -> str:
     return "\n".join(f"- Item {n} was changed and checked again." for n in range(count))
 
 
-async def test_host_summary_leaves_its_spare_room_to_user_messages() -> None:
-    result = await summarized_by_host(items(200), "full", 10_000)
-    assert result.receipt["writer"] == "host"
-    assert result.tokens.after <= 10_000
-    extracts = (result.summary or "").partition("# Verbatim extracts")[2]
-    assert "we need to fix the tui test sources" in extracts
+@pytest.mark.parametrize("mode", ["full", "auto"])
+@pytest.mark.parametrize("target", [1_500, 4_000, 10_000, 20_000])
+async def test_host_summary_gets_nearly_all_the_room(target: int, mode: Mode) -> None:
+    request = CompactRequest(mode=mode, summarizer="host", target_tokens=target, model="gpt-4o")
+    count = counter_for("gpt-4o")
+    async with temporary_archive() as archive:
+        payload = read_conversation(SESSION.read_bytes(), name=SESSION.name).payload
+        asked = await compact(payload, request, archive=archive)
+        assert asked.summary_prompt is not None
+        most_tokens = asked.summary_prompt.max_tokens
+        size = next(n for n in range(2_000, 0, -10) if count.text(items(n)) <= most_tokens)
+        text = items(size)
+        result = await compact(payload, replace(request, summary=text), archive=archive)
+    assert text in (result.summary or "")
+    assert most_tokens >= (0.7 if target > 2_000 else 0.6) * target
+    assert 0.85 * target <= result.tokens.upper <= target
 
 
 @pytest.mark.parametrize("mode", ["full", "auto"])

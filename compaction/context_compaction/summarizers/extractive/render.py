@@ -25,7 +25,7 @@ _LABEL = (
 _PINS_TITLE = r"## (?:Pinned|User rules|Running in the background|Unpinned)\b"
 _STARTS_ENTRY = re.compile(rf"^(?=(?:\[\d{{1,9}}\] |- )?{_LABEL}|{_PINS_TITLE})", re.MULTILINE)
 _ENTRY = re.compile(rf"^(?:\[(\d{{1,9}})\]|-) ({_LABEL}) ?", re.MULTILINE)
-_RULE_KINDS = ("rule", "preference")
+RULE_KINDS = ("rule", "preference")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def render(items: Iterable[Item], pinned: Iterable[str] = ()) -> str:
     pinned_texts = set(pinned)
     entries: list[str] = []
     for item in bought:
-        text, is_rule = item.text, item.kind in _RULE_KINDS
+        text, is_rule = item.text, item.kind in RULE_KINDS
         if is_rule and (text in pinned_texts or text in user_texts.get(item.at, "")):
             continue
         number = "-" if item.number is None else f"[{item.number}]"

@@ -35,11 +35,6 @@ from context_compaction.settings import SummaryOutline, TooLongRule
 from context_compaction.summarizers.llm.model import ModelPrompt
 from context_compaction.tokens.counter import MessageCounter
 
-PROSE_SHARE = 0.75
-"""The share of a summary's room for a model's text. The user's words and extracts get the rest."""
-MOST_PROSE_SHARE = 0.9
-"""The share for a model's text if the user said little."""
-
 # Versions of a long conversation, each with results nine tenths as long as in the previous version.
 # If results would be shorter than the minimum, the oldest work is dropped instead. The last version
 # shows a fiftieth of the work.

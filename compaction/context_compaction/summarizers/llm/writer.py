@@ -34,7 +34,7 @@ _logger = logging.getLogger(__name__)
 MIN_PROSE_TOKENS = 200
 """A model is asked only for texts of at least this length, because shorter ones say less than
 extracts."""
-LENGTH_TOLERANCE = 1.2
+LENGTH_TOLERANCE = 1.05
 """A text may exceed its limit by this factor, because models keep to a length only roughly."""
 # A text is far too short below this size, or below a tenth of its limit if that is less.
 _SHORT_TOKENS = 150
