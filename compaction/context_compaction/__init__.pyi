@@ -139,6 +139,7 @@ from .redaction import (
 )
 from .request import (
     CompactRequest as CompactRequest,
+    Detail as Detail,
     Mode as Mode,
     SummarizerName as SummarizerName,
 )

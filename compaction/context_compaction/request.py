@@ -10,6 +10,10 @@ from context_compaction.messages.model import JsonObject
 
 Mode: TypeAlias = Literal["auto", "plan", "micro", "full", "reactive", "record"]
 SummarizerName: TypeAlias = Literal["auto", "extractive", "host"]
+Detail: TypeAlias = Literal["short", "normal", "full"]
+
+# The share of the tokens that a summary of a range, or a compaction, leaves at each detail.
+DETAIL_SHARES: Mapping[Detail, float] = {"short": 0.1, "normal": 0.25, "full": 0.5}
 
 # The tenant of all sessions if a process serves only one tenant.
 DEFAULT_TENANT = "default"
@@ -34,6 +38,12 @@ class CompactRequest:
         max_output_tokens: Tokens that the model's response may take.
         target_tokens: Target in tokens, instead of the policy's. With `context_window`, compaction
             still starts at the window's trigger; without it, at once.
+        detail: How much a compaction leaves, instead of a target in tokens: "short" a tenth,
+            "normal" a quarter, "full" half. That is a share of the summarized messages with
+            `range`, of the whole list with mode "full", else of the trigger.
+        range: First and last index, from 0, of the messages to summarize now; all others stay. The
+            range grows to whole pairs of calls and results. `target_tokens` then limits the
+            summary. None summarizes what the budget requires.
         overhead_tokens: Tokens of the request besides the messages, if `system` and `tools` are
             not given.
         system: The system prompt, as a string or in the provider's form. It is counted, not
@@ -66,6 +76,8 @@ class CompactRequest:
     context_window: int | None = None
     max_output_tokens: int | None = None
     target_tokens: int | None = None
+    detail: Detail | None = None
+    range: tuple[int, int] | None = None
     overhead_tokens: int = 0
     system: Any = None
     tools: Any = None

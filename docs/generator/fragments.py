@@ -386,6 +386,7 @@ _NO_DOCSTRING = {
     "Block": "Part of a message: text, thinking, a call, a result, a picture or a document.",
     "JsonObject": "A JSON object: `dict[str, Any]`.",
     "Messages": "A tuple of `Message`.",
+    "Detail": "How much a compaction leaves: short, normal or full.",
     "Mode": "[Modes](request.md) of a request.",
     "ReportProgress": "Async function called with a fraction of the work and a text about it.",
     "RedactionMode": "Treatment of secrets: off, warn or on.",

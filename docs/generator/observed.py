@@ -114,6 +114,7 @@ async def _compact_in_several_ways(archive: Archive) -> None:
     await compact(compacted.messages, rejected, archive=archive)
     snipped = replace(plain, session_id="snipped", snip_messages=(4,))
     await compact(payload, snipped, archive=archive)
+    await compact(payload, replace(plain, session_id="range", range=(4, 30)), archive=archive)
     prepared = await compact(
         payload, replace(plain, session_id="later", mode="full", prepare=True), archive=archive
     )

@@ -4,6 +4,19 @@ from dataclasses import dataclass
 
 from context_compaction import ModelAnswer, ModelPrompt, ModelUsage, TellChars
 
+# Long enough, and with enough headings, to be accepted from a model.
+TEXT = "\n".join((
+    "## Goal",
+    "Read every part that was named, and say what is wrong with it.",
+    "## State",
+    *(
+        f"- In step {n} the agent read the next part, and found nothing to change."
+        for n in range(9)
+    ),
+    "## Next step",
+    "Go back to the parser.",
+))
+
 
 @dataclass
 class Author:

@@ -41,11 +41,13 @@ class CutPoint:
             The request stays in full, and a checkpoint replaces the messages up to the cut. Results
             in the message of the request are replaced with their calls.
         folds_request: Whether one summary also replaces that request.
+        history_start: Index of the first message that the summary replaces.
     """
 
     first_kept: int
     request_at: int | None = None
     folds_request: bool = False
+    history_start: int = 0
 
     @property
     def history_end(self) -> int:
@@ -105,7 +107,7 @@ def history_of(messages: Messages, cut: CutPoint) -> Messages:
 
 
 def _history(messages: Messages, cut: CutPoint) -> Iterator[Message]:
-    yield from _replaced(messages[: cut.history_end])
+    yield from _replaced(messages[cut.history_start : cut.history_end])
     if cut.request_at is not None:
         request = messages[cut.request_at]
         if results := [result for result in tool_results(request) if not result.loads_tools]:

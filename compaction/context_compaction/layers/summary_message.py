@@ -81,14 +81,15 @@ def summarize(messages: Messages, context: LayerContext) -> Step:
     summary, checkpoint = context.summary, context.checkpoint
     if cut is None:
         return Step(messages)
-    before = messages[: cut.history_end]
+    head, before = messages[: cut.history_start], messages[cut.history_start : cut.history_end]
     repeated = _repeated_system(messages) if summary is not None else frozenset[int]()
-    out: list[Message] = []
+    out: list[Message] = [*head]
     edits: list[Edit] = []
     if summary is None:
         out += before
     else:
-        out, edits = _preserved(before, repeated, count)
+        preserved, edits = _preserved(before, repeated, count)
+        out += preserved
         if cut.request_at is not None:
             request = messages[cut.request_at]
             loaded = [result for result in tool_results(request) if result.loads_tools]

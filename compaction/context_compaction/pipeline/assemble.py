@@ -191,7 +191,13 @@ def cut_at(
         pinned=context.pins.marked,
         removes_all=level.is_last,
     )
-    edited = edited.then(RULES_LAYER, step, context.count)
+    return plan_of_cut(context, edited.then(RULES_LAYER, step, context.count), level, cut)
+
+
+def plan_of_cut(
+    context: CompactionContext, edited: EditedMessages, level: EffortLevel, cut: CutPoint
+) -> Plan:
+    """Return the plan that replaces the messages before `cut`, with the pins of these messages."""
     source = edited.messages
     history, prefix = history_of(source, cut), turn_prefix_of(source, cut)
     if prefix and not cut.folds_request and not any(map(_is_summarizable, history)):

@@ -101,9 +101,9 @@ def files_to_restore(context: CompactionContext, plan: Plan) -> list[FileText]:
     None is restored if no history is replaced.
     """
     settings = plan.level.settings
-    if plan.cut is None or plan.fills or not context.policy.restores_files:
+    if plan.cut is None or plan.fills or context.request.range is not None:
         return []
-    if not settings.restore_files:
+    if not (settings.restore_files and context.policy.restores_files):
         return []
     recent = recent_files(
         plan.files.files,

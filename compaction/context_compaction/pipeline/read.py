@@ -32,7 +32,7 @@ from context_compaction.pipeline.collect_pins import check_indices, check_pins, 
 from context_compaction.pipeline.fit_project_rules import preserved_tokens
 from context_compaction.policies import policy_named
 from context_compaction.redaction import Gates, RedactionMode
-from context_compaction.request import CompactRequest
+from context_compaction.request import DETAIL_SHARES, CompactRequest
 from context_compaction.session.prepared import check_prepared
 from context_compaction.settings import Settings, override
 from context_compaction.tokens.counter import MessageCounter, counter_for
@@ -73,6 +73,9 @@ def _read_input(payload: Sequence[JsonObject], request: CompactRequest) -> Recei
     """Return the parsed list after every check that can refuse the call."""
     if request.prepare or request.apply is not None:
         check_prepared(request)
+    if request.detail is not None and request.range is None:
+        fraction = {"target_fraction": DETAIL_SHARES[request.detail]}
+        request = replace(request, settings=fraction | {**request.settings})
     payload = list(payload)  # the caller may change its own list during the call
     settings = override(policy_named(request.policy).settings, request.settings)
     count = counter_for(request.model, estimator=settings.estimator)
@@ -88,12 +91,55 @@ def _read_input(payload: Sequence[JsonObject], request: CompactRequest) -> Recei
         possible_formats, known = (damaged[0],), CachedList(damaged[1])
         request, warnings = replace(request, mode="record"), (NOT_COMPACTED.format(error),)
     messages = known.messages
-    check_budget(request, settings, messages, count)
+    _check_range(request, messages)
+    check_budget(_of_whole_list(request), settings, messages, count)
     check_indices("snip_messages", request.snip_messages, messages)
     check_pins(request, messages)
     claims = known.once("claims", None, lambda: claims_in(messages))
     format_name = possible_formats[0]
     return ReceivedInput(payload, request, known, format_name, claims, possible_formats, warnings)
+
+
+def _check_range(request: CompactRequest, messages: Messages) -> None:
+    """Refuse an impossible `range` or `detail`.
+
+    Raises:
+        SettingsError: `range` names no messages of the list, or contradicts another option; or both
+            `detail` and a target were given.
+    """
+    if request.detail is not None and request.target_tokens is not None:
+        raise SettingsError(
+            f"detail is {request.detail!r} and target_tokens is {request.target_tokens}. Pass one "
+            "of them."
+        )
+    if request.range is None:
+        return
+    first, last = request.range
+    if first > last:
+        raise SettingsError(
+            f"range is {first} to {last}, so it contains no message. Pass the first number and "
+            f"then the last, for example {last} and {first}."
+        )
+    if first < 0 or last >= len(messages):
+        raise SettingsError(
+            f"range is {first} to {last}, but the list has {len(messages)} messages, counted from "
+            "0. Pass numbers of messages in this list."
+        )
+    if request.mode not in ("auto", "full", "plan"):
+        raise SettingsError(
+            f"range was given with mode {request.mode!r}, which writes no summary. Use auto, full "
+            "or plan."
+        )
+    if not policy_named(request.policy).replaces_history:
+        raise SettingsError(
+            f"range was given with policy {request.policy!r}, which writes no summary. Use another "
+            "policy."
+        )
+
+
+def _of_whole_list(request: CompactRequest) -> CompactRequest:
+    """Return `request` without a target that only limits the summary of a range."""
+    return request if request.range is None else replace(request, target_tokens=None)
 
 
 def _possible_formats(payload: Sequence[JsonObject], request: CompactRequest) -> tuple[str, ...]:
@@ -112,7 +158,7 @@ def context_of(session: Session, redaction: RedactionMode) -> CompactionContext:
     settings = override(policy.settings, request.settings)
     parsed = known.once("authors", proven, lambda: with_authors(session.messages, proven))
     count = _counter(session, settings, parsed)
-    limited = session.rejections.limit_target(request)
+    limited = session.rejections.limit_target(_of_whole_list(request))
     budget = token_budget_of(limited, settings, parsed, count)
     replaces = request.mode in ("micro", "full", "reactive") or request.apply is not None
     repaired = _repaired(session, parsed, count, settings, unique_ids=budget.is_over or replaces)
@@ -130,7 +176,8 @@ def context_of(session: Session, redaction: RedactionMode) -> CompactionContext:
     open_tokens = budget.target_tokens - int(fixed_tokens * count.margin)
     settings = settings.scaled(open_tokens, budget.trigger_tokens)
     # Snipping a message must not remove a rule of the user, so it needs the rules as well.
-    may_replace = budget.is_over or request.mode in ("full", "reactive") or request.snip_messages
+    is_asked = request.mode in ("full", "reactive") or request.range is not None
+    may_replace = budget.is_over or is_asked or request.snip_messages
     finds_rules = bool(may_replace) and settings.automatic_pin_tokens > 0
     context = CompactionContext(
         session,

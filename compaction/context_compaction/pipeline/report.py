@@ -21,6 +21,7 @@ from context_compaction.messages.edits import Edit, first_difference
 from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
 from context_compaction.messages.model import JsonObject, Message, Messages, text_of
 from context_compaction.messages.speakers import unproven_summary_warning
+from context_compaction.pipeline.chosen_range import range_warnings, replaced_range
 from context_compaction.pipeline.collect_pins import pin_warnings, pins_json
 from context_compaction.pipeline.dropped_names import dropped_names
 from context_compaction.pipeline.originals import shortened_outputs
@@ -279,6 +280,7 @@ def _warnings(done: Finished, secrets: JsonObject | None, *, was_cut: bool) -> t
         *context.session.given.warnings,
         *_repair_warnings(_reindexed(context.repairs, context)),
         *_snip_warnings(context),
+        *range_warnings(context, done.plan),
         *done.validation.warnings,
         *_request_warnings(edited.edits),
         *done.words.warnings,
@@ -325,6 +327,8 @@ def _receipt(result: CompactResult, done: Finished) -> JsonObject:
         receipt["digest"] = digest(replaced).as_json()
     if snips := _snips(context):
         receipt["snip"] = _snip_json(snips, messages)
+    if is_cut and context.request.range is not None:
+        receipt["range"] = replaced_range(context, done.plan)
     if result.recognised is not None:
         receipt["recognised"] = asdict(result.recognised)
     return receipt

@@ -26,6 +26,7 @@ from context_compaction.messages.placeholders import Span
 from context_compaction.messages.tool_pairs import runs, safe_cuts
 from context_compaction.messages.tool_results import newest_results
 from context_compaction.pipeline.assemble import assemble, cut_at, plan_by_policy
+from context_compaction.pipeline.chosen_range import plan_of_range
 from context_compaction.pipeline.clear import (
     below_trigger,
     collapsed,
@@ -48,6 +49,7 @@ from context_compaction.pipeline.summarize import (
     summary_to_record,
     uses_model,
 )
+from context_compaction.request import DETAIL_SHARES
 from context_compaction.session.prepared import applied_plan
 from context_compaction.summarizers.extractive.collect import collect
 from context_compaction.summarizers.extractive.fill import HEAD_TOKENS, fill, orders_of
@@ -61,8 +63,6 @@ from context_compaction.summarizers.extractive.render import (
 )
 from context_compaction.tokens.counter import MessageCounter
 
-# Mode "full" shrinks a list that fits its target to this share of itself.
-_FULL_SHARE = 0.5
 # At most this share of the target stays empty while items are left to buy.
 _EMPTY_SHARE = 0.04
 _PASSES = 10
@@ -89,6 +89,8 @@ def make_plan(context: CompactionContext) -> Plan:
     if session.rejections.is_spent or session.is_repeated or not context.messages:
         return Plan(EditedMessages(context.messages), gentle_level(context))
     request = context.request
+    if request.range is not None:
+        return plan_of_range(context)
     is_idle = request.idle_seconds > context.settings.idle_clear_seconds
     level = gentle_level(context, is_idle=is_idle)
     match request.mode:
@@ -326,7 +328,8 @@ def _limit_tokens(context: CompactionContext, plan: Plan) -> int:
     limit_tokens = context.share_tokens >> plan.rejections
     if context.request.mode != "full":
         return limit_tokens
-    return min(limit_tokens, int(context.count.messages(context.messages) * _FULL_SHARE))
+    share = DETAIL_SHARES[context.request.detail or "full"]
+    return min(limit_tokens, int(context.count.messages(context.messages) * share))
 
 
 def _prose_tokens(context: CompactionContext, plan: Plan, record: Record) -> int:

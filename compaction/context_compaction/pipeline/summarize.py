@@ -124,7 +124,7 @@ def find_saved_summary(context: CompactionContext, plan: Plan) -> SummaryMatch |
     and leave at most `GAP_SHARE` of the target before the cut point.
     """
     request, cut = context.request, plan.cut
-    if request.mode == "plan" or cut is None or request.summary is not None:
+    if request.mode == "plan" or cut is None or request.summary is not None or request.range:
         return None
     if request.summarizer == "extractive":
         return None
@@ -231,6 +231,8 @@ def _with_host_text(context: CompactionContext, plan: Plan) -> SummaryText:
         return SummaryText(warnings=(warning,))
     source = _source_of(context, _record_of(context, plan))
     room_tokens = min(int(job.max_tokens * LENGTH_TOLERANCE), plan.text_tokens)
+    if context.request.range is not None:
+        room_tokens = plan.text_tokens
     try:
         prose = accepted(context.request.summary or "", source, room_tokens, context.count)
     except SummaryError as error:
@@ -397,7 +399,7 @@ def extracts(context: CompactionContext, plan: Plan) -> tuple[str, str]:
         checkpoint = _extract_of(context, originals.prefix, int(plan.checkpoint_tokens * share))
         done = assemble(context, plan, summary, checkpoint)
         excess_tokens = -context.room_tokens(done.messages)
-        if excess_tokens <= 0:
+        if excess_tokens <= 0 or context.request.range is not None:
             return summary, checkpoint
         # A text may count more inside its message, especially next to another script.
         share *= max(0.0, 1 - (excess_tokens + _FITTINGS) / max(1, plan.text_tokens * share))

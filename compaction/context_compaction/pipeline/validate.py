@@ -45,7 +45,8 @@ def validate(context: CompactionContext, edited: EditedMessages) -> Validation:
     fewer_bytes = count.request_bytes(valid) * _FEWER_BYTES
     if after >= before and count.request_bytes(edited.messages) >= fewer_bytes:
         return _fallback(context, "nothing could be made smaller")
-    if not _fits(context, edited.messages, mode) and before - after < before * _LEAST_PROGRESS:
+    is_little = before - after < before * _LEAST_PROGRESS and context.request.range is None
+    if is_little and not _fits(context, edited.messages, mode):
         saved = f"only {before - after} of {before} tokens could be saved"
         return _fallback(context, f"{saved}, and the result does not fit")
     return _verdict(context, edited, "compacted", mode)

@@ -45,10 +45,11 @@ def check_prepared(request: CompactRequest) -> None:
     applies = request.apply is not None
     if request.prepare and applies:
         problem = "prepare and apply were given together. Prepare first, and apply in a later call."
-    elif request.snip_messages:
+    elif request.snip_messages or request.range is not None:
+        name = "snip_messages" if request.snip_messages else "range"
         problem = (
-            "snip_messages was given with prepare or apply, which keep the list as it is. Remove "
-            "snip_messages, or snip in a separate call."
+            f"{name} was given with prepare or apply, which keep the list as it is. Remove {name}, "
+            "or snip in a separate call."
         )
     elif request.prepare and request.mode not in ("auto", "micro", "full"):
         problem = (

@@ -209,8 +209,16 @@ def _reindexed_request(
     new_index = {old: new for new, old in enumerate(input_indices) if new not in edited}
     pinned = request.pinned_messages
     removed = [session.messages[old] for old in pinned if old not in new_index]
+    chosen = request.range
+    if chosen is not None:
+        # An earlier compaction has replaced the messages that are missing.
+        places = [
+            new for new, old in enumerate(input_indices) if old in range(chosen[0], chosen[1] + 1)
+        ]
+        chosen = (places[0], places[-1]) if places else (-1, -1)
     return replace(
         request,
+        range=chosen,
         pinned=(*request.pinned, *map(full_text_of, removed)),
         pinned_messages=tuple(new_index[old] for old in pinned if old in new_index),
         snip_messages=tuple(
@@ -241,6 +249,8 @@ def _forces_recompaction(session: Session) -> bool:
     applied to the original list. But "auto" never undoes what "full" or "reactive" left.
     """
     request = session.request
+    if request.range is not None:
+        return False
     if request.mode not in ("auto", "plan"):
         return request.mode == "full"
     is_at_once = request.target_tokens is not None and request.context_window is None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import anyio
 import click
@@ -18,6 +18,7 @@ from context_compaction import (
     Archive,
     CompactRequest,
     CompactResult,
+    Detail,
     Edit,
     JsonObject,
     Mode,
@@ -89,6 +90,8 @@ class _Options:
     source: str
     window: int | None
     target: str | None
+    detail: Detail | None
+    message_range: str | None
     model: str | None
     policy: str | None
     mode: Mode | None
@@ -142,6 +145,19 @@ class _Outcome:
     metavar="N|P%",
     help="Shrink to N tokens, or the messages to P% (default: set by the policy; with --resume "
     f"{_RESUME_TARGET}).",
+)
+@click.option(
+    "--detail",
+    type=click.Choice(get_args(Detail)),
+    help="Leave a tenth, a quarter or half of the tokens: of --range, of all messages with --mode "
+    "full, else of the trigger (default: set by --target or the policy).",
+)
+@click.option(
+    "--range",
+    "message_range",
+    metavar="A-B",
+    help="Summarize only messages A to B, counted from 0, and keep all others (default: what must "
+    "shrink).",
 )
 @click.option(
     "--model",
@@ -282,7 +298,9 @@ async def _open_input(source: str, archive: Archive) -> Input:
 
 def _request(options: _Options, given: Input, config: Config) -> CompactRequest:
     model = options.model or given.model or config.model
-    has_resume_target = options.resume is not None and options.mode is None
+    has_resume_target = options.resume is not None and not (
+        options.mode or options.detail or options.message_range
+    )
     target = options.target or (_RESUME_TARGET if has_resume_target else None)
     return CompactRequest(
         mode=options.mode or "auto",
@@ -291,12 +309,25 @@ def _request(options: _Options, given: Input, config: Config) -> CompactRequest:
         model=model,
         context_window=options.window,
         target_tokens=_target_tokens(target, given, model),
+        detail=options.detail,
+        range=_message_range(options.message_range),
         system=given.system,
         tools=given.tools,
         policy=options.policy or config.policy,
         pinned=options.pins,
         instructions=options.instructions or "",
     )
+
+
+def _message_range(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    first, dash, last = text.partition("-")
+    if not (dash and first.isdecimal() and last.isdecimal() and len(text) < 20):
+        raise SettingsError(
+            f"Invalid --range {text!r}. Pass two message numbers, counted from 0, for example 3-10."
+        )
+    return int(first), int(last)
 
 
 def _target_tokens(target: str | None, given: Input, model: str | None) -> int | None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from context_compaction import (
     Boundary,
+    Detail,
     LayerReport,
     Mode,
     Splice,
@@ -112,6 +113,15 @@ class CompactOptions(Arguments):
     pinned_messages: Indices = ()
     """Indices in the messages of this call, from 0. Summaries repeat their text verbatim, and their
     tool results are not cleared."""
+    range: tuple[NonNegativeInt, NonNegativeInt] | None = None
+    """First and last index, in the whole list, from 0, of the messages to summarize now, such as a
+    finished detour; all others stay. The range grows to whole pairs of calls and results.
+    target_tokens or detail then limit the summary, and summary is your text for it. receipt.range
+    has the messages that were summarized."""
+    detail: Detail | None = None
+    """short, normal or full: leave a tenth, a quarter or half of the tokens, instead of
+    target_tokens. That is a share of the messages in range, of the list with mode=full, else of the
+    trigger."""
     snip_messages: Indices = ()
     """Indices in the whole list, from 0, of messages to remove now, each call together with its
     result. One line with a pointer replaces each gap. receipt.snip has tokens_freed and

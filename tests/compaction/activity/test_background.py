@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compaction.pipeline.test_promises import POLICY_EXAMPLES
-from tests.support.authors import Author
+from tests.support.authors import TEXT, Author
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.rendering import render
@@ -174,7 +174,6 @@ def test_compacted_list_names_running_work_wherever_it_started(
     format: str, case: str, place: int, mode: Any, policy: str, target: int, writer: str
 ) -> None:
     call, names = STARTS[case]
-    text = "The parser was read part by part, and nothing in it was changed so far."
 
     async def run() -> None:
         async with temporary_archive() as archive:
@@ -185,9 +184,9 @@ def test_compacted_list_names_running_work_wherever_it_started(
                     format=format,
                     policy=policy,
                     target_tokens=target,
-                    summary=text if writer == "caller" else None,
+                    summary=TEXT if writer == "caller" else None,
                 )
-                model = Author(text) if writer == "model" else None
+                model = Author(TEXT) if writer == "model" else None
                 result = await compact(context, request, archive=archive, model=model)
                 assert has_one_of(names, result.messages), (case, result.status)
                 later = [turn(n) for n in range(20, 26)]

@@ -14,6 +14,7 @@ from mcp_server_compaction.cli import main
 from mcp_server_compaction.cli.archive import search
 from mcp_server_compaction.protocol.schemas import SearchArguments
 
+from tests.compaction.pipeline.test_chosen_range import talk
 from tests.server.helpers import Json, conversation
 from tests.support.story import SUMMARY, story
 from tests.support.strict_answers import Says
@@ -67,6 +68,32 @@ def test_compact_reads_standard_input_and_prints_json_only(tmp_path: Path) -> No
     assert receipt["fits"]
     assert receipt["tokens"]["upper"] <= 12_000
     assert receipt["message_count"]["before"] == len(conversation())
+
+
+def test_compact_summarizes_only_the_range_in_the_detail(run: Run, tmp_path: Path) -> None:
+    messages = talk()
+    (tmp_path / "s.json").write_text(json.dumps(messages), encoding="utf-8")
+    command = ("compact", "s.json", "--range", "3-10", "--detail", "short")
+    receipt = json.loads(run(*command, "--out", "out.json", "--json").stdout)
+    assert receipt["range"] == [3, 10]
+    out = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+    assert out == [*messages[:3], out[3], *messages[11:]]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--range", "3"), "for example 3-10"),
+        (("--range", "10-3"), "Pass the first number and then the last"),
+        (("--range", "3-99"), "the list has 14 messages"),
+        (("--detail", "short", "--target", "900"), "Pass one of them"),
+    ],
+)
+def test_compact_refuses_impossible_range(
+    run: Run, tmp_path: Path, options: tuple[str, ...], words: str
+) -> None:
+    (tmp_path / "s.json").write_text(json.dumps(talk()), encoding="utf-8")
+    assert words in run("compact", "s.json", *options, code=2).stderr
 
 
 def test_compact_json_contains_every_printed_note(run: Run, tmp_path: Path) -> None:
