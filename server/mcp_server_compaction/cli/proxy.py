@@ -27,6 +27,8 @@ _OPTIONS: dict[str, tuple[Any, str, str]] = {
         "of the window of model and host)."),
     "--trigger-tokens": (click.IntRange(1), "N", "Compact from N tokens on, at the latest "
         "(default: the policy's trigger)."),
+    "--patience": (click.FloatRange(0.1), "S", "Send a request unedited if its compaction takes S "
+        "seconds (default: 20)."),
 }  # fmt: skip
 
 
@@ -125,7 +127,14 @@ def _checked(context: click.Context, options: dict[str, Any]) -> "tuple[Config, 
     policy = policy_named(options["policy"] or config.policy).name
     window, trigger = options["context_window"], options["trigger_tokens"]
     observes, asks = options["observe"], options["summaries"] == "caller"
-    return config, Options(policy, window, trigger, is_observing=observes, asks_caller=asks)
+    return config, Options(
+        policy,
+        window,
+        trigger,
+        is_observing=observes,
+        asks_caller=asks,
+        patience_seconds=options["patience"] or 20.0,
+    )
 
 
 @proxy.command()

@@ -40,8 +40,6 @@ from mcp_server_compaction.proxy.status import Status
 from mcp_server_compaction.proxy.summaries import Ask, CallerModel
 
 _SESSIONS = 1_000
-# A longer compaction goes on, but its request is sent unedited.
-_PATIENCE_SECONDS = 20.0
 # Share of the trigger at which the caller's model is asked for a summary, if it may be.
 _SUMMARY_SHARE = 0.8
 _READ_TOOL = "read_persisted_output"
@@ -67,6 +65,7 @@ class Options:
         trigger_tokens: Token count at which a compaction starts; None for the policy's.
         is_observing: Whether requests are only archived and counted.
         asks_caller: Whether the caller's own model writes summaries.
+        patience_seconds: Time limit of one compaction. Then its request is sent unedited.
         host_window: The window for which the host compacts its context, if it is known.
     """
 
@@ -75,6 +74,7 @@ class Options:
     trigger_tokens: int | None = None
     is_observing: bool = False
     asks_caller: bool = False
+    patience_seconds: float = 20.0
     host_window: int | None = None
 
 
@@ -277,7 +277,7 @@ class Sessions:
             done.set()
 
         self.tasks.start_soon(run)
-        with anyio.move_on_after(_PATIENCE_SECONDS):
+        with anyio.move_on_after(self.options.patience_seconds):
             await done.wait()
         return outcomes[0] if outcomes else "the compaction took too long"
 
