@@ -167,6 +167,9 @@ def context_of(session: Session, redaction: RedactionMode) -> CompactionContext:
         budget = _measured_again(budget, repaired.messages, count)
         if budget.is_over and not replaces:
             repaired = _repaired(session, parsed, count, settings, unique_ids=True)
+    if request.range is not None:
+        # The rest of the list stays, so only the trigger limits the result.
+        budget = replace(budget, is_over=False)
     limit_tokens = budget.message_tokens
     fixed_tokens = known.once(
         "fixed_tokens",

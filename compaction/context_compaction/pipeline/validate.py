@@ -100,6 +100,8 @@ def _too_large(context: CompactionContext, messages: Messages) -> str:
         return f"{problem}Mode {mode} replaces no history: use auto or full."
     if not context.policy.replaces_history:
         return f"{problem}Policy {context.policy.name} replaces no history: use another policy."
+    if context.request.range is not None:
+        return f"{problem}Only a range was summarized: call again without range."
     pieces = irreducible_pieces(context, messages)[:3]
     names = ", ".join(f"{piece.description} ({piece.tokens} tokens)" for piece in pieces)
     return f"{problem}These parts cannot shrink: {names}. Raise the target, or shorten them."

@@ -85,8 +85,14 @@ def converted(
     """Return the conversation in another format, as a separate session of the archive.
 
     Raises:
-        CompactionError: The messages cannot be read, or cannot be written in that format.
+        CompactionError: The messages cannot be read, or cannot be written in that format; or the
+            request names a range of them.
     """
+    if request.range is not None:
+        raise SettingsError(
+            f"range counts the messages in format {source.format}, but a conversion to {to_format} "
+            "changes their numbers. Summarize the range in a separate call."
+        )
     parsed = formats.parse(source.payload, format=source.format)
     system = source.system
     if formats.FORMATS[to_format].system_prompt == "beside":

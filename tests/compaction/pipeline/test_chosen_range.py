@@ -106,6 +106,17 @@ async def test_whole_conversation_passed_again_gets_the_summary_of_the_range() -
         assert "messages/0-2" in second.messages[0]["content"]
 
 
+async def test_range_in_a_list_above_its_target_fits_below_the_trigger() -> None:
+    payload = [*(row for _ in range(5) for row in talk())]
+    window = {"context_window": 26_000, "max_output_tokens": 1_000}
+    assert (await compacted(payload, mode="record", **window)).tokens.before > 15_000
+    for last, fits in ((58, True), (10, False)):
+        result = await compacted(payload, range=(0, last), detail="short", **window)
+        assert result.receipt["range"] == (0, last)
+        assert result.fits is fits
+        assert fits or "call again without range" in result.warnings[-1]
+
+
 async def test_detail_and_target_limit_the_summary_of_a_range() -> None:
     payload = talk()
     sizes: list[int] = []

@@ -87,6 +87,7 @@ def test_compact_summarizes_only_the_range_in_the_detail(run: Run, tmp_path: Pat
         (("--range", "10-3"), "Pass the first number and then the last"),
         (("--range", "3-99"), "the list has 14 messages"),
         (("--detail", "short", "--target", "900"), "Pass one of them"),
+        (("--range", "3-5", "--to", "openai-chat"), "Summarize the range in a separate call"),
     ],
 )
 def test_compact_refuses_impossible_range(
