@@ -10,9 +10,8 @@ now and in all later requests.
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -168,15 +167,14 @@ class Sessions:
             return await self._original(talk, session, f"a fault ({type(error).__name__})")
 
     async def _fit(self, talk: Conversation, session: Session) -> Outgoing:
-        state = session.state
-        result: CompactResult | str = state.refused
+        result: CompactResult | str = session.state.refused
         if not result:
             request = self._request(talk, session)
             if session.prepared_id:
                 applied, session.prepared_id = replace(request, apply=session.prepared_id), ""
-                result = await self._in_time(partial(self._compact, talk, session, applied))
+                result = await self._in_time(talk, session, applied)
             if not isinstance(result, CompactResult):
-                result = await self._in_time(partial(self._compact, talk, session, request))
+                result = await self._in_time(talk, session, request)
         if isinstance(result, str):
             return await self._original(talk, session, result)
         tokens = result.tokens
@@ -189,6 +187,9 @@ class Sessions:
         if not result.changed or result.status == "repaired":
             return await self._outgoing(talk, session, talk.messages)
         self.status.compactions += bool(result.edits)
+        if not result.fits:
+            self.status.note("A compacted list is still above its limit: see its receipt.")
+        state = session.state  # read now, because another request may have changed it
         names_tools = state.names_tools
         if names_tools is None:
             names_tools = _READ_TOOL in talk.tool_names
@@ -252,10 +253,10 @@ class Sessions:
         model = CallerModel(talk, sent.data, ask)
         # Without the session's lock, because requests must not wait for the model.
         result = await self._caught(replace(request, summarizer="auto"), talk, model)
-        if isinstance(result, str) or not (result.prepared and model.writer == _writer_of(result)):
+        if isinstance(result, str) or result.prepared is None or _writer(result) != model.writer:
             self.status.fell_back("no summary by the caller's model, so extracts are used")
-            return
-        session.prepared_id = result.prepared.prepared_id
+        else:
+            session.prepared_id = result.prepared.prepared_id
 
     async def _session(self, talk: Conversation) -> Session:
         key = talk.key
@@ -267,13 +268,13 @@ class Sessions:
         return self._sessions[key]
 
     async def _in_time(
-        self, work: Callable[[], Awaitable[CompactResult | str]]
+        self, talk: Conversation, session: Session, request: CompactRequest
     ) -> CompactResult | str:
-        """Return the outcome of `work`, or a reason if it takes too long. It then goes on."""
+        """Return the result of the library, or a reason if it takes too long. It then goes on."""
         done, outcomes = anyio.Event(), list[CompactResult | str]()
 
         async def run() -> None:
-            outcomes.append(await work())
+            outcomes.append(await self._compact(talk, session, request))
             done.set()
 
         self.tasks.start_soon(run)
@@ -369,7 +370,7 @@ class Sessions:
             self.status.note(f"The state of a session cannot be written: {error.strerror}")
 
 
-def _writer_of(result: CompactResult) -> str:
+def _writer(result: CompactResult) -> str:
     return str(result.receipt.get("writer"))
 
 

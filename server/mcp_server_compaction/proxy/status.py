@@ -16,6 +16,8 @@ from anyio import to_thread
 from context_compaction import make_folder
 
 _KEPT_FILES = 20
+# States of sessions that did not change for so long are deleted.
+_KEPT_SECONDS = 90 * 86_400
 # What a host gives up when its base URL is not the provider's own, and the way back.
 _LOSSES = {
     "claude-code": "Claude Code takes the window as 200K (add [1m] to the name of the model for "
@@ -122,7 +124,7 @@ class Status:
 
 
 def read_statuses(archive_folder: Path) -> list[Status]:
-    """Return the figures of the newest runs, newest first. Older files are deleted."""
+    """Return the figures of the newest runs, newest first. Old files are deleted."""
     found: list[Status] = []
     for path in (archive_folder / "proxy").glob("status-*.json"):
         try:
@@ -133,4 +135,8 @@ def read_statuses(archive_folder: Path) -> list[Status]:
     for status in found[_KEPT_FILES:]:
         if not status.is_running:
             (archive_folder / "proxy" / f"status-{status.pid}.json").unlink(missing_ok=True)
+    for path in (archive_folder / "proxy").glob("session-*.json"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < time.time() - _KEPT_SECONDS:
+                path.unlink()
     return found[:_KEPT_FILES]
