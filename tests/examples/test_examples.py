@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.server.http import serving
+from tests.support.strict_answers import Says
+from tests.support.strict_provider import serve_provider
 
 pytestmark = pytest.mark.slow
 
@@ -73,6 +75,17 @@ def test_library_example_reduces_a_real_session_to_its_target(tmp_path: Path) ->
     tokens = int(output_line.split(" messages, ")[1].split()[0].replace(",", ""))
     assert 10_000 < tokens <= 40_000
     assert '{"role": "user"' in archive_line
+
+
+def test_local_model_writes_the_summary(tmp_path: Path) -> None:
+    text = "## Goal\n" + "- The themes of pi are loaded again when a file changes.\n" * 20
+    with serve_provider(lambda _: Says(f"{text}## Next step\nGo on."), is_strict=False) as api:
+        output = run_example("local_model.py", tmp_path, f"{api.url}/v1")
+    assert "'writer': 'openai', 'name': 'qwen3:8b'" in output
+    assert "The themes of pi are loaded again" in output
+    [request] = api.requests
+    assert len(request.body) < 32_000 * 4
+    assert "authorization" not in request.headers
 
 
 def test_background_example_replaces_only_prepared_messages(tmp_path: Path) -> None:

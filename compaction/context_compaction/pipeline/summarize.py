@@ -40,7 +40,7 @@ from context_compaction.request import CompactRequest
 from context_compaction.result import SummaryPrompt
 from context_compaction.summarizers.extractive.render import extract
 from context_compaction.summarizers.llm import check
-from context_compaction.summarizers.llm.model import SummaryModel, TellChars
+from context_compaction.summarizers.llm.model import Conversation, SummaryModel, TellChars
 from context_compaction.summarizers.llm.prompt import SummaryJob, fullest_version, parts_of
 from context_compaction.summarizers.llm.writer import (
     LENGTH_TOLERANCE,
@@ -62,6 +62,10 @@ _EXTRACTS_TOKENS = 3_000
 # As in Claude Code, a model that fails this often in a row is not called for a while.
 _MAX_FAILURES = 3
 _COOL_DOWN_SECONDS = 900
+# Providers keep a prompt in their cache for this long.
+_CACHE_SECONDS = 300
+# Room for the instruction after the conversation, and the least room for the answer.
+_INSTRUCTION_TOKENS, _ANSWER_TOKENS = 5_000, 8_000
 # A person may have to approve the host's request to its model.
 _CONTINUATION_SECONDS = 3_600
 _CONTINUATION = re.compile(r"c2-(\d{1,12})-(\d{1,12})-([0-9a-f]{0,12})-(\d{1,12})-[0-9a-f]{24}")
@@ -179,11 +183,26 @@ def _job(context: CompactionContext, plan: Plan) -> SummaryJob:
         extracts=cache(partial(_extract_of, context, replaced, _EXTRACTS_TOKENS)),
         kept=parts_of(later, [context.number_of(message) for message in later]),
         pinned=tuple(_format_pin(context, pin, later) for pin in context.pins.candidates),
+        kept_messages=len(later),
         instructions=context.request.instructions,
         outline=context.settings.summary_outline,
         too_long=context.settings.summary_too_long,
         retries=context.settings.summary_retries,
     )
+
+
+def _conversation(context: CompactionContext, model: SummaryModel) -> Conversation | None:
+    """Return the conversation if `model` is its own model and the provider may have it cached."""
+    request, session = context.request, context.session
+    takes = getattr(model, "shares_cache", False) and getattr(model, "list_format", "")
+    # The instruction speaks of everything but the last messages, which a chosen range is not.
+    if takes != context.format or model.model != request.model or request.range is not None:
+        return None
+    left_tokens = model.window_tokens - context.budget.before.upper - _INSTRUCTION_TOKENS
+    # After a pause the provider has forgotten it, and all of it would cost more than a transcript.
+    if request.idle_seconds > _CACHE_SECONDS or left_tokens < _ANSWER_TOKENS:
+        return None
+    return Conversation(session.payload, left_tokens, request.system, request.tools)
 
 
 def _record_of(context: CompactionContext, plan: Plan) -> OriginalMessages:
@@ -344,6 +363,9 @@ async def _with_model(
     # In the window of a small model, text and later messages must leave room for the conversation.
     kept = job.kept[-max(3, window_tokens // 1_500) :]
     job = replace(job, kept=kept, max_tokens=min(job.max_tokens, window_tokens // 6))
+    if conversation := _conversation(context, model):
+        max_tokens = min(job.max_tokens, int(conversation.left_tokens / LENGTH_TOLERANCE))
+        job = replace(job, conversation=conversation, max_tokens=max_tokens)
     if job.max_tokens < MIN_PROSE_TOKENS:
         return None
     report: JsonObject = {"writer": model.writer, "name": model.model, "requested": False}

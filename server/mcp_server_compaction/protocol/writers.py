@@ -27,7 +27,9 @@ def library_writer(writer: WriterName) -> SummarizerName:
     return writer if writer == "extractive" or writer == "host" else "auto"
 
 
-def configured_model(config: Config, name: str | None = None) -> "SummaryModel | None":
+def configured_model(
+    config: Config, name: str | None, *, shares_cache: bool
+) -> "SummaryModel | None":
     """Return the model of the configuration with this name, or the first one, or None.
 
     Raises:
@@ -51,11 +53,17 @@ def configured_model(config: Config, name: str | None = None) -> "SummaryModel |
         key_env=summaries.key_env,
         timeout_seconds=summaries.timeout_seconds,
         context_window=summaries.context_window,
+        shares_cache=shares_cache,
     )
 
 
 def model_for(
-    writer: WriterName, config: Config, sampling: "SamplingModel | None", name: str | None = None
+    writer: WriterName,
+    config: Config,
+    sampling: "SamplingModel | None",
+    name: str | None = None,
+    *,
+    shares_cache: bool = False,
 ) -> "SummaryModel | None":
     """Return the model that writes the summary. None for extracts and for the host's own text.
 
@@ -64,12 +72,13 @@ def model_for(
         config: Configuration of the process.
         sampling: Model of the client, if the client offers it.
         name: The model that the call names. None for the first one of the configuration.
+        shares_cache: Whether the messages are those of the caller's requests to its model.
 
     Raises:
         SettingsError: The named writer is not available.
     """
     if writer == "model" or (writer == "auto" and (name or config.summaries.models)):
-        if (model := configured_model(config, name)) is not None:
+        if (model := configured_model(config, name, shares_cache=shares_cache)) is not None:
             return model
         raise SettingsError(
             "The summary writer 'model' needs a model. Add --summarizer-model where the server is "

@@ -6,11 +6,12 @@ failed requests.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
 from context_compaction.errors import PromptTooLongError
+from context_compaction.messages.model import JsonObject
 from context_compaction.summarizers.llm.api_model import NOT_THIS_API, ApiModel
 from context_compaction.summarizers.llm.model import ModelAnswer, ModelPrompt, ModelUsage, TellChars
 
@@ -57,6 +58,11 @@ class AnthropicModel(ApiModel):
         """The name in receipts."""
         return "anthropic"
 
+    @property
+    def list_format(self) -> str:
+        """The format of the conversations that the API takes."""
+        return "anthropic"
+
     async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
         """Return the answer to `prompt`, streamed. Cancellation closes the connection.
 
@@ -74,17 +80,7 @@ class AnthropicModel(ApiModel):
                 async with client.messages.stream(
                     model=self.model,
                     max_tokens=self.answer_tokens(prompt),
-                    # Only the instructions are cached, because they are identical for every
-                    # conversation. Writing the conversation to the cache would cost a quarter more,
-                    # and a repair request does not contain it.
-                    system=[
-                        {
-                            "type": "text",
-                            "text": prompt.system,
-                            "cache_control": {"type": "ephemeral"},
-                        }
-                    ],
-                    messages=[{"role": "user", "content": prompt.user}],
+                    **_content_of(prompt),
                 ) as stream:
                     async for text in stream.text_stream:
                         await tell(len(text))
@@ -129,6 +125,33 @@ class AnthropicModel(ApiModel):
         if usage.input_tokens + written + read > 100_000:
             cost *= _LONG_PROMPT_FACTORS.get(name, 1.0)
         return replace(tokens, cost_dollars=round(cost, 6))
+
+
+def _content_of(prompt: ModelPrompt) -> JsonObject:
+    """Return system prompt, tools and messages of a request."""
+    user: JsonObject = {"role": "user", "content": prompt.user}
+    given = prompt.conversation
+    if given is None:
+        # Only the instructions are cached, because they are identical for every conversation.
+        # Writing the conversation to the cache would cost a quarter more, and a repair request does
+        # not contain it.
+        return {"system": _marked(prompt.system), "messages": [user]}
+    messages = list(given.messages)
+    if not any("cache_control" in block for m in messages for block in _blocks(m["content"])):
+        messages[-1] = {**messages[-1], "content": _marked(messages[-1]["content"])}
+    # A `tool_choice` that differs from the earlier requests would make their cache useless.
+    content = {"system": given.system, "tools": given.tools, "messages": [*messages, user]}
+    return {name: value for name, value in content.items() if value}
+
+
+def _blocks(content: Any) -> list[JsonObject]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _marked(content: Any) -> list[JsonObject]:
+    """Return the blocks of `content` with a cache breakpoint after the last one."""
+    *blocks, last = _blocks(content)
+    return [*blocks, {**last, "cache_control": {"type": "ephemeral"}}]
 
 
 def _header_filter(key: str | None) -> "Callable[[httpx2.Request], Awaitable[None]]":

@@ -40,6 +40,9 @@ class ApiModel:
         api_key: The API key, which appears in no message and no receipt. None sends no key.
         timeout_seconds: Time limit for all requests and retries of one compaction together.
         context_window: Token limit of a request with its answer. None uses the table of models.
+        shares_cache: Whether the conversation's own requests can be in the prompt cache of this
+            API. If the model is also the conversation's own, the summary is then requested in the
+            conversation itself.
     """
 
     model: str
@@ -47,6 +50,7 @@ class ApiModel:
     api_key: str | None = field(default=None, repr=False)
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     context_window: int | None = None
+    shares_cache: bool = True
 
     @property
     def window_tokens(self) -> int:
@@ -55,7 +59,9 @@ class ApiModel:
 
     def answer_tokens(self, prompt: ModelPrompt) -> int:
         """Return the token limit of the answer to `prompt`."""
-        limit_tokens = profile_for(self.model).max_output_tokens
+        given, limit_tokens = prompt.conversation, profile_for(self.model).max_output_tokens
+        if given is not None:
+            limit_tokens = min(limit_tokens, given.left_tokens)
         return min(answer_tokens(prompt.max_tokens, self.window_tokens), limit_tokens)
 
     def answer(self, text: str, ending: str, usage: ModelUsage) -> ModelAnswer:

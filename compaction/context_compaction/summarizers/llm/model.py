@@ -5,16 +5,33 @@ server. The server's `sampling` asks the model of the MCP client. A program that
 can pass its own class.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from operator import add
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from context_compaction.messages.model import JsonObject
 from context_compaction.tokens.counter import counter_for
 
 # Receives the number of characters in each new piece of an answer.
 TellChars: TypeAlias = Callable[[int], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A conversation as its own model received it, so that the provider's cache has most of it.
+
+    Attributes:
+        messages: The messages, in the format of the provider.
+        left_tokens: Tokens of the window that the conversation leaves for an answer.
+        system: The system prompt, if the caller gave it.
+        tools: The tool definitions, if the caller gave them.
+    """
+
+    messages: Sequence[JsonObject]
+    left_tokens: int
+    system: Any = None
+    tools: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +42,14 @@ class ModelPrompt:
         system: The instructions. Their bytes are identical for every conversation.
         user: The material. Everything that others wrote in it is escaped.
         max_tokens: Token limit of the requested text.
+        conversation: If given, the request starts with it, `user` follows as the last message, and
+            `system` is empty.
     """
 
     system: str
     user: str
     max_tokens: int
+    conversation: Conversation | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ def summary_model(
     key_env: str | None = None,
     timeout_seconds: float = 120.0,
     context_window: int | None = None,
+    shares_cache: bool = True,
 ) -> "AnthropicModel | OpenAIModel":
     """Return the model with this name, for the argument `model` of `compact`.
 
@@ -41,6 +42,7 @@ def summary_model(
         key_env: Name of the environment variable with the key. None sends no key.
         timeout_seconds: Time limit for all requests and retries of one compaction together.
         context_window: Token limit of a request with its answer. None uses the table of models.
+        shares_cache: Whether the conversation's own requests can be in this API's prompt cache.
 
     Raises:
         SettingsError: The name has no prefix, the address is invalid or unencrypted, the variable
@@ -59,6 +61,7 @@ def summary_model(
             api_key=key,
             timeout_seconds=timeout_seconds,
             context_window=context_window,
+            shares_cache=shares_cache,
         )
     return OpenAIModel(
         model=model,
@@ -66,6 +69,7 @@ def summary_model(
         api_key=key,
         timeout_seconds=timeout_seconds,
         context_window=context_window,
+        shares_cache=shares_cache,
         api="responses" if api == "openai-responses" else "chat",
     )
 

@@ -17,6 +17,7 @@ from anyio import to_thread
 from context_compaction.messages.model import JsonObject, is_object
 from context_compaction.summarizers.llm.api_model import NOT_THIS_API, ApiModel
 from context_compaction.summarizers.llm.model import (
+    Conversation,
     ModelAnswer,
     ModelPrompt,
     ModelUsage,
@@ -68,6 +69,11 @@ class OpenAIModel(ApiModel):
     def writer(self) -> str:
         """The name in receipts."""
         return "openai"
+
+    @property
+    def list_format(self) -> str:
+        """The format of the conversations that the API takes."""
+        return f"openai-{self.api}"
 
     async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
         """Return the answer to `prompt`, streamed. Cancellation closes the connection.
@@ -138,14 +144,18 @@ class OpenAIModel(ApiModel):
 
     def _body(self, prompt: ModelPrompt) -> JsonObject:
         limit_tokens = self.answer_tokens(prompt)
+        given = prompt.conversation or Conversation((), 0, prompt.system)
         body: JsonObject = {"model": self.model, "stream": True}
-        user = {"role": "user", "content": prompt.user}
+        if given.tools:
+            body |= {"tools": given.tools, "tool_choice": "none"}
+        messages = [*given.messages, {"role": "user", "content": prompt.user}]
         if self.api == "responses":
-            own = {"instructions": prompt.system, "input": [user], "store": False}
-            return {**body, **own, "max_output_tokens": limit_tokens}
+            body |= {"instructions": given.system} if given.system else {}
+            return {**body, "input": messages, "store": False, "max_output_tokens": limit_tokens}
+        if given.system:
+            messages.insert(0, {"role": "system", "content": given.system})
         # OpenAI's newer models refuse the old name, and Ollama knows only the old one.
         limit = "max_completion_tokens" if self.base_url == OPENAI_URL else "max_tokens"
-        messages = [{"role": "system", "content": prompt.system}, user]
         usage = {"stream_options": {"include_usage": True}}
         return {**body, **usage, "messages": messages, limit: limit_tokens}
 

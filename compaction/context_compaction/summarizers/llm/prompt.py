@@ -32,7 +32,7 @@ from context_compaction.messages.model import (
 from context_compaction.messages.speakers import passages_of
 from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
 from context_compaction.settings import SummaryOutline, TooLongRule
-from context_compaction.summarizers.llm.model import ModelPrompt
+from context_compaction.summarizers.llm.model import Conversation, ModelPrompt
 from context_compaction.tokens.counter import MessageCounter
 
 # Versions of a long conversation, each with results nine tenths as long as in the previous version.
@@ -79,6 +79,8 @@ class SummaryJob:
         outline: The headings of the summary, which name a file in `prompts`.
         too_long: How the conversation is shortened for a model.
         retries: How often a model may be asked again with a shorter version.
+        conversation: The conversation, if its own model writes. Otherwise the model gets `record`.
+        kept_messages: Number of messages of the conversation that stay after the summary.
         max_clipped_tokens: Token limit of the conversation in the prompt under the rule "clip", for
             windows of any size. More of long results costs more than it adds. With half as
             much, summaries missed decisions of a day's session.
@@ -95,6 +97,8 @@ class SummaryJob:
     outline: SummaryOutline = "summary"
     too_long: TooLongRule = "clip"
     retries: int = 5
+    conversation: Conversation | None = None
+    kept_messages: int = 0
     max_clipped_tokens: int = 64_000
 
     def room_tokens(self, window_tokens: int, count: MessageCounter) -> int:
@@ -137,6 +141,19 @@ def fullest_version(job: SummaryJob, room_tokens: int, count: MessageCounter) ->
     numbers = range(1, last)
     index = bisect_left(numbers, -room_tokens, key=lambda number: -version(number).tokens)
     return version(1 + index)
+
+
+def conversation_prompt(job: SummaryJob) -> ModelPrompt:
+    """Return the request to the conversation's own model: one message after the conversation."""
+    prompt = _filled(
+        job,
+        "conversation_request.md",
+        rules=_file(f"{job.outline}_system.md"),
+        pinned=escaped("\n".join(job.pinned)) or "(none)",
+        focus=escaped(job.instructions) or "(none)",
+        kept_messages=str(job.kept_messages),
+    )
+    return replace(prompt, system="", conversation=job.conversation)
 
 
 def repair_prompt(job: SummaryJob, draft: str, problem: str) -> ModelPrompt:

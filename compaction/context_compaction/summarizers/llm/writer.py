@@ -7,6 +7,7 @@ not a summary. The caller then uses verbatim extracts. This module writes no sum
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import anyio
 from anyio import to_thread
@@ -14,6 +15,7 @@ from anyio import to_thread
 from context_compaction.errors import PromptTooLongError, SummaryError
 from context_compaction.summarizers.llm import check
 from context_compaction.summarizers.llm.model import (
+    Conversation,
     ModelAnswer,
     ModelPrompt,
     ModelUsage,
@@ -24,6 +26,7 @@ from context_compaction.summarizers.llm.prompt import (
     SummaryJob,
     Version,
     again,
+    conversation_prompt,
     fullest_version,
     repair_prompt,
 )
@@ -49,7 +52,8 @@ class Prose:
     Attributes:
         text: The summary.
         warnings: What a reader should know about it, as sentences.
-        route: How the conversation was shown: "whole", "results of 500 characters" …
+        route: How the conversation was shown: "conversation" (itself), "whole", "results of 500
+            characters" …
         was_repaired: Whether it is the answer to a repair request.
     """
 
@@ -68,9 +72,7 @@ class ModelCalls:
         redact: Applied to all material that the model gets. It may remove secrets.
     """
 
-    def __init__(
-        self, model: SummaryModel, tell: TellChars, redact: Callable[[str], str] = str
-    ) -> None:
+    def __init__(self, model: SummaryModel, tell: TellChars, redact: Callable[[Any], Any]) -> None:
         self.model: SummaryModel = model
         self.usage: ModelUsage = ModelUsage()
         self._tell_chars, self._redact, self._chars = tell, redact, 0
@@ -88,7 +90,15 @@ class ModelCalls:
         Raises:
             SummaryError: There is no answer, or none within the time limit.
         """
-        prompt = replace(prompt, user=self._redact(prompt.user))
+        given = prompt.conversation
+        if given is not None:
+            messages, system, tools = self._redact([
+                list(given.messages),
+                given.system,
+                given.tools,
+            ])
+            given = Conversation(messages, given.left_tokens, system, tools)
+        prompt = replace(prompt, user=self._redact(prompt.user), conversation=given)
         try:
             with anyio.fail_after(max(0.0, self._deadline - anyio.current_time())):
                 answer = await self.model.write(prompt, self._tell)
@@ -191,6 +201,17 @@ async def _first_answer(
     job: SummaryJob, calls: ModelCalls, count: MessageCounter
 ) -> tuple[Version, ModelAnswer]:
     """Return the longest version that the model accepts, and the answer to it."""
+    after = ""
+    if job.conversation is not None:
+        prompt = conversation_prompt(job)
+        try:
+            answer = await calls.write(prompt)
+        except SummaryError as error:
+            after = f", after a request in the conversation failed: {error}"
+        else:
+            if not answer.failure:
+                return Version("conversation", prompt, 0), answer
+            after = f", after a request in the conversation failed: {answer.failure}"
     room_tokens = job.room_tokens(calls.model.window_tokens, count)
     refusal: PromptTooLongError | None = None
     for _ in range(job.retries + 1):
@@ -198,7 +219,8 @@ async def _first_answer(
         if version.tokens > room_tokens:
             break
         try:
-            return version, await calls.write(version.prompt)
+            answer = await calls.write(version.prompt)
+            return replace(version, name=f"{version.name}{after}"), answer
         except PromptTooLongError as error:
             refusal = error
             room_tokens = int(version.tokens * 0.6)  # so that no version is sent twice

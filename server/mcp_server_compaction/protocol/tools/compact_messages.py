@@ -117,7 +117,11 @@ async def compact_messages(context: RequestContext, arguments: CompactArguments)
 
     sampling = sampling_model(context, deps.config.summaries.timeout_seconds)
     writer = effective_writer(arguments.summarizer, deps.config)
-    model = model_for(writer, deps.config, sampling, options.summarizer_model)
+    # The requests that belong to a session file are not known exactly, so no cache has them.
+    is_request = arguments.messages is not None or arguments.new_messages is not None
+    model = model_for(
+        writer, deps.config, sampling, options.summarizer_model, shares_cache=is_request
+    )
     if arguments.mode == "plan" and arguments.summarizer != "model":
         model = None  # A plan is free, unless the call asks for the model's text.
     is_known = (caller.get().tenant, request.session_id) in deps.turns.recent_windows
