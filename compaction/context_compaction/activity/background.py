@@ -23,12 +23,13 @@ from context_compaction.messages.model import (
 from context_compaction.messages.speakers import passages_of
 from context_compaction.messages.tool_results import result_text
 
-# Lower-case words of results whose work continues, and the tool that reads its output.
+# Lower-case words of results whose work continues, and the tool that reads its output. "{tool}" is
+# the name of the tool that was called.
 _STARTS: Mapping[str, str] = {
     # Claude Code
-    "running in background with id": "TaskOutput",
-    "moved to the background (id": "TaskOutput",
-    "backgrounded by user with id": "TaskOutput",
+    "running in background with id": "BashOutput or TaskOutput",
+    "moved to the background (id": "BashOutput or TaskOutput",
+    "backgrounded by user with id": "BashOutput or TaskOutput",
     "async agent launched": "TaskOutput",
     "workflow launched in background": "TaskOutput",
     "monitor started (task": "TaskOutput",
@@ -36,8 +37,8 @@ _STARTS: Mapping[str, str] = {
     "process running with session id": "write_stdin",
     "script running with cell id": "wait",
     # Copilot CLI
-    "background with shellid": "read_bash",
-    "is still running after": "read_bash",
+    "background with shellid": "read_{tool}",
+    "is still running after": "read_{tool}",
     "background with agent_id": "read_agent",
     # OpenCode and its plugins
     "for polling this task with task_status": "task_status",
@@ -138,7 +139,7 @@ def _follow_result(
         is_asked = is_asked or arguments.get("mode") in _ASKING_MODES or bool(reader)
         if start := _start_in(text, is_asked=is_asked):
             file = _OUTPUT_FILE.search(text)
-            output = file[1] if file else start.reader or reader
+            output = file[1] if file else (start.reader or reader).replace("{tool}", call.name)
             about = f"{call.name}; output: {output}" if output else call.name
             line = f"{start.job_id}: {_purpose_of(call)} ({about})"
             jobs[start.job_id] = RunningJob(placeholders.quoted(" ".join(line.split())), index)

@@ -165,7 +165,7 @@ def pin_warnings(
     for pin in _carried_and_omitted(pins, after)[1]:
         # A text from the caller is in no message before the first summary carries it.
         if not pin.is_automatic and (was_cut or pin.index is not None):
-            reason = "pinned_tokens has no room for it" if was_cut else "there is no summary yet"
+            reason = "there is no room for it" if was_cut else "there is no summary yet"
             yield (
                 f"A pinned text of {pin.tokens} tokens is not carried, because {reason}: "
                 f"{pin.text[:80]!r}. Read it at {pin.pointer}."

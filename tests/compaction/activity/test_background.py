@@ -307,6 +307,13 @@ def test_one_of_two_agents_ends_when_a_result_reports_both() -> None:
     assert job.line.startswith("019c-1-abc: Do part 1.")
 
 
+@pytest.mark.parametrize("tool", ["bash", "powershell"])
+def test_line_names_the_tool_that_reads_the_output_of_a_shell(tool: str) -> None:
+    rows = answered("a", tool, "<command started in background with shellId: 3>", command="make")
+    [job] = running_jobs(parse(rows, format="anthropic"))
+    assert job.line == f"3: make ({tool}; output: read_{tool})"
+
+
 def test_quoted_words_of_a_file_start_no_work() -> None:
     text = "Command running in background with ID: bash_7"
     read = answered("a", "Read", text, file_path="docs/shell.md")
