@@ -1,6 +1,7 @@
 """A range that the caller chooses: only its messages are summarized, whoever writes the summary."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -8,6 +9,7 @@ import pytest
 from context_compaction import CompactRequest, CompactResult, compact
 from context_compaction.archive import Archive
 from context_compaction.errors import SettingsError
+from context_compaction.policies import POLICIES
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +58,26 @@ async def test_range_summarizes_only_the_chosen_messages(writer: str) -> None:
     assert result.receipt["writer"] == {
         "extracts": "extractive", "caller": "host", "model": "author",
     }[writer]  # fmt: skip
+    assert not result.warnings
+
+
+async def test_caller_is_asked_for_the_summary_of_the_range_only() -> None:
+    payload = talk()
+    request = CompactRequest(
+        session_id="s", format="anthropic", range=(3, 10), detail="full", summarizer="host"
+    )
+    async with temporary_archive() as archive:
+        asked = await compact(payload, request, archive=archive)
+        assert asked.summary_prompt is not None
+        shown = asked.summary_prompt.user.partition("<kept-after>")[0]
+        assert "cat b.log" in shown
+        assert "cat parser.py" not in shown
+        token = asked.summary_prompt.continuation
+        answer = replace(request, summary=TEXT, continuation=token)
+        result = await compact(payload, answer, archive=archive)
+    assert TEXT in (result.summary or "")
+    assert result.messages[:3] == payload[:3]
+    assert result.messages[4:] == payload[11:]
     assert not result.warnings
 
 
@@ -160,10 +182,11 @@ async def test_impossible_range_or_detail_is_refused(options: Json, words: str) 
     data=st.data(),
     writer=st.sampled_from(["extracts", "caller", "model"]),
     detail=st.sampled_from(["short", "normal", "full", None]),
+    policy=st.sampled_from(sorted(n for n, policy in POLICIES.items() if policy.replaces_history)),
 )
 @POLICY_EXAMPLES
 def test_range_leaves_a_valid_list_and_all_other_messages(
-    format: str, data: st.DataObject, writer: str, detail: Any
+    format: str, data: st.DataObject, writer: str, detail: Any, policy: str
 ) -> None:
     payload = data.draw(conversations(format).filter(bool))
     first = data.draw(st.integers(0, len(payload) - 1))
@@ -174,6 +197,7 @@ def test_range_leaves_a_valid_list_and_all_other_messages(
         context_window=1_000_000,
         range=(first, last),
         detail=detail,
+        policy=policy,
         summary=TEXT if writer == "caller" else None,
     )
 
@@ -194,7 +218,8 @@ def test_range_leaves_a_valid_list_and_all_other_messages(
             if not start <= index <= stop and index not in edited:
                 assert message in result.messages
         later = CompactRequest(format=format, session_id="s", context_window=1_000_000)
-        again = await compact(payload, later, archive=archive)
-        assert again.messages == result.messages
+        if policy == "default":  # others clear results at every call
+            again = await compact(payload, later, archive=archive)
+            assert again.messages == result.messages
 
     anyio.run(run)
