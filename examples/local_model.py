@@ -17,7 +17,7 @@ SESSION = Path(__file__).with_name("pi-session.jsonl")
 OLLAMA = "http://localhost:11434/v1"
 
 
-async def main(url: str = OLLAMA) -> None:
+async def main(url: str) -> None:
     """Summarize a real session of 914 messages with a model that Ollama or another server runs."""
     given = read_conversation(SESSION.read_bytes(), name=SESSION.name)
     request = CompactRequest(mode="full", format=given.format, target_tokens=20_000)
@@ -28,4 +28,4 @@ async def main(url: str = OLLAMA) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main, *sys.argv[1:])
+    anyio.run(main, sys.argv[1] if len(sys.argv) > 1 else OLLAMA)

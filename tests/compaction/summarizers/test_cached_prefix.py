@@ -7,7 +7,7 @@ The provider counts what is in its cache: blocks up to a breakpoint of an earlie
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import httpx2
@@ -56,7 +56,7 @@ def conversation(kind: str) -> list[Json]:
     messages = story(turns=12)
     for message in messages:
         if isinstance(message["content"], list):
-            blocks: list[Json] = message["content"]
+            blocks = cast("list[Json]", message["content"])
             message["content"] = [block for block in blocks if block["type"] != "thinking"]
     if kind == "anthropic":
         return messages

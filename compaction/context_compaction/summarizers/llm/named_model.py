@@ -7,7 +7,7 @@ that is named, and it is sent only to the address that is named, or else to the 
 import ipaddress
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from context_compaction.errors import SettingsError
@@ -54,24 +54,14 @@ def summary_model(
     from context_compaction.summarizers.llm.openai import OPENAI_URL, OpenAIModel
 
     key = os.environ[key_env].strip() if key_env else None
+    options: dict[str, Any] = {
+        "model": model, "api_key": key, "timeout_seconds": timeout_seconds,
+        "context_window": context_window, "shares_cache": shares_cache,
+    }  # fmt: skip
     if api == "anthropic":
-        return AnthropicModel(
-            model=model,
-            base_url=url or ANTHROPIC_URL,
-            api_key=key,
-            timeout_seconds=timeout_seconds,
-            context_window=context_window,
-            shares_cache=shares_cache,
-        )
-    return OpenAIModel(
-        model=model,
-        base_url=url or OPENAI_URL,
-        api_key=key,
-        timeout_seconds=timeout_seconds,
-        context_window=context_window,
-        shares_cache=shares_cache,
-        api="responses" if api == "openai-responses" else "chat",
-    )
+        return AnthropicModel(base_url=url or ANTHROPIC_URL, **options)
+    options["api"] = "responses" if api == "openai-responses" else "chat"
+    return OpenAIModel(base_url=url or OPENAI_URL, **options)
 
 
 def check_summary_model(

@@ -6,7 +6,6 @@ add 30 MB to the installation, and its import takes 1.4 seconds of CPU time inst
 """
 
 import json
-from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -85,7 +84,6 @@ class OpenAIModel(ApiModel):
         client = await to_thread.run_sync(self._client)
         import httpx2
 
-        take: Callable[[JsonObject, _Stream], str]
         take = _take_chat if self.api == "chat" else _take_responses
         stream = _Stream()
         async with client:

@@ -92,12 +92,8 @@ class ModelCalls:
         """
         given = prompt.conversation
         if given is not None:
-            messages, system, tools = self._redact([
-                list(given.messages),
-                given.system,
-                given.tools,
-            ])
-            given = Conversation(messages, given.left_tokens, system, tools)
+            values = [list(given.messages), given.left_tokens, given.system, given.tools]
+            given = Conversation(*self._redact(values))
         prompt = replace(prompt, user=self._redact(prompt.user), conversation=given)
         try:
             with anyio.fail_after(max(0.0, self._deadline - anyio.current_time())):
