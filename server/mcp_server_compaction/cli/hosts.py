@@ -202,7 +202,7 @@ def _print_entry(host: Host, scope: ConfigScope, installation: Installation) -> 
 @json_option
 @click.pass_context
 def doctor(context: click.Context, host_name: str | None, as_json: bool) -> None:
-    """Check versions, vocabulary, archive, roots and summary writers.
+    """Check versions, vocabulary, archive, roots, summary writers and proxies.
 
     With HOST, check its configuration and start the server as HOST does. The exit code is 1 if
     there is a problem.

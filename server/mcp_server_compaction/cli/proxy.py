@@ -125,16 +125,9 @@ def _checked(context: click.Context, options: dict[str, Any]) -> "tuple[Config, 
     context.obj = {**context.obj, "redaction": context.obj.get("redaction") or "on"}
     config = config_of(context)
     policy = policy_named(options["policy"] or config.policy).name
-    window, trigger = options["context_window"], options["trigger_tokens"]
-    observes, asks = options["observe"], options["summaries"] == "caller"
-    return config, Options(
-        policy,
-        window,
-        trigger,
-        is_observing=observes,
-        asks_caller=asks,
-        patience_seconds=options["patience"] or 20.0,
-    )
+    limits = options["context_window"], options["trigger_tokens"], options["observe"]
+    asks_caller, patience_seconds = options["summaries"] == "caller", options["patience"] or 20.0
+    return config, Options(policy, *limits, asks_caller, patience_seconds)
 
 
 @proxy.command()
