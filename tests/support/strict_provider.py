@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -297,6 +298,11 @@ class _Server(ThreadingHTTPServer):
     provider: Provider
     daemon_threads = True
     request_queue_size = 64
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report errors, but no client that hangs up."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -88,14 +88,15 @@ class ProxyThread:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(archive.running())
             await stack.enter_async_context(client)
+            stack.push_async_callback(save)
             tasks = await stack.enter_async_context(anyio.create_task_group())
             sessions = Sessions(self._options, archive.get, config.archive_folder, status, tasks)
             self._proxy = Proxy(client, sessions, status, names, save, tasks)
             tasks.start_soon(to_thread.run_sync, load_engine, config)
             await save()
             await self._server.serve(sockets=[self._listener])
-            await save()
-            tasks.cancel_scope.cancel()
+            # An observed list may still be archived.
+            tasks.cancel_scope.deadline = anyio.current_time() + _END_SECONDS
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._proxy(scope, receive, send)

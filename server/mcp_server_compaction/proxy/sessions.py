@@ -88,6 +88,8 @@ class State:
         refused: Why nothing is edited any more; "" if lists are edited.
         names_tools: Whether placeholders name the tools that read the archive; None before the
             first edit.
+        usages: The provider's usage of the last requests, each with the number of its messages and
+            the hash of its last message. The older one is for a request that is sent again.
     """
 
     is_edited: bool = False
@@ -95,6 +97,7 @@ class State:
     strip_before: int = 0
     refused: str = ""
     names_tools: bool | None = None
+    usages: Sequence[tuple[JsonObject, int, str]] = ()
 
 
 @dataclass(slots=True)
@@ -105,8 +108,7 @@ class Session:
         path: File of the state.
         state: The state.
         lock: Held while a list of the session is compacted.
-        usage: The provider's usage of the last request, the number of its messages and the hash of
-            the last one.
+        newest: The newest list to observe.
         is_due: Whether the last list was so near its trigger that a summary is asked for.
         is_asked: Whether a summary was asked for since the last compaction.
         prepared_id: The prepared summary that the next request applies; "" without one.
@@ -115,7 +117,7 @@ class Session:
     path: Path
     state: State
     lock: anyio.Lock = field(default_factory=anyio.Lock)
-    usage: tuple[JsonObject, int, str] = ({}, 0, "")
+    newest: Conversation | None = None
     is_due: bool = False
     is_asked: bool = False
     prepared_id: str = ""
@@ -203,45 +205,49 @@ class Sessions:
     ) -> Outgoing | None:
         """Return what to send once more after the provider refused a request, or None.
 
-        An edited list is sent as the original, and the session is not edited any more. An original
-        list is sent without its thinking if the provider bound that to another list.
+        A list is sent without its thinking if the provider bound that to another list, system
+        prompt or tools. An edited list with another fault is sent as the original, and the session
+        is not edited any more.
         """
         session = await self._session(talk)
-        if sent.is_edited:
-            reason = f"the provider refused an edited list ({status})"
-            await self._change(session, replace(session.state, refused=reason))
-            self.status.note(f"{reason}: this session is not edited any more")
-            return await self._original(talk, session, reason)
-        if not (status == 400 and b"thinking" in answer and talk.has_bound_thinking):
+        if status == 400 and b"thinking" in answer and talk.has_bound_thinking:
+            await self._change(session, replace(session.state, strip_before=len(talk.messages)))
+            again = await self.fit(talk)
+            if again.data != sent.data:
+                self.status.fell_back("the provider refused thinking that followed other messages")
+                return again
+        if not sent.is_edited:
             return None
-        state = replace(session.state, strip_before=len(talk.messages))
-        await self._change(session, state)
-        again = await self._outgoing(talk, session, talk.messages)
-        if again.data == sent.data:
-            return None
-        self.status.fell_back("the provider refused thinking that followed other messages")
-        return again
+        reason = f"the provider refused an edited list ({status})"
+        await self._change(session, replace(session.state, refused=reason))
+        self.status.note(f"{reason}: this session is not edited any more")
+        return await self._original(talk, session, reason)
 
     async def observe(self, talk: Conversation) -> None:
         """Archive a conversation, and count what a compaction would have removed."""
         session = await self._session(talk)
-        if session.lock.statistics().tasks_waiting > 1:
-            self.status.fell_back("not observed: the session is busy")
-            return
-        request = self._request(talk, session)
-        await self._compact(talk, session, replace(request, mode="record"))
-        result = await self._compact(talk, session, replace(request, mode="plan"))
+        session.newest = talk
+        async with session.lock:
+            if session.newest is not talk:
+                return  # The newer list contains this one.
+            request = self._request(talk, session)
+            await self._caught(replace(request, mode="record"), talk)
+            result = await self._caught(replace(request, mode="plan"), talk)
         if isinstance(result, str):
             self.status.fell_back(result)
-        elif result.status == "planned" and result.changed:
+        elif result.status == "planned":
             self.status.compactions += 1
             self.status.saved_tokens += max(0, result.tokens.before - result.tokens.after)
 
     async def answered(self, talk: Conversation, sent: Outgoing, usage: JsonObject) -> None:
         """Remember the usage of a request, with which the next request is counted."""
-        messages = talk.messages
-        usage = {} if sent.is_fallback else usage
-        (await self._session(talk)).usage = usage, len(messages), history_hash(messages[-1:])
+        session, count = await self._session(talk), len(talk.messages)
+        usages = [known for known in session.state.usages if known[1] < count][-1:]
+        if sent.is_fallback or not usage:
+            usages = []
+        else:
+            usages.append((usage, count, history_hash(talk.messages[-1:])))
+        await self._change(session, replace(session.state, usages=usages))
 
     async def prepare(self, talk: Conversation, sent: Outgoing, ask: Ask) -> None:
         """Let the caller's model write a summary for the next request, if the list is long."""
@@ -308,9 +314,14 @@ class Sessions:
             settings["thinking"] = "strip" if talk.has_bound_thinking else "keep"
         if options.trigger_tokens:
             settings["trigger_tokens"] = options.trigger_tokens
-        usage, count, last = session.usage
-        is_grown = count < len(talk.messages) and (
-            history_hash(talk.messages[max(count - 1, 0) : count]) == last
+        usage, count = next(
+            (
+                (usage, count)
+                for usage, count, last in reversed(session.state.usages)
+                if count < len(talk.messages)
+                and history_hash(talk.messages[count - 1 : count]) == last
+            ),
+            (None, None),
         )
         return CompactRequest(
             format=api.format,
@@ -321,8 +332,8 @@ class Sessions:
             max_output_tokens=talk.max_output_tokens,
             system=fields.get(api.system_name),
             tools=fields.get("tools"),
-            usage=usage if usage and is_grown else None,
-            usage_message_index=count if usage and is_grown else None,
+            usage=usage,
+            usage_message_index=count,
             policy=options.policy,
             settings=settings,
             summarizer="extractive",

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.json_types import Json, is_list
 from tests.support.messages_api import Fails
-from tests.support.simulated_host import Api, function, log_of, steps
+from tests.support.simulated_host import Api, SimulatedHost, function, log_of, steps
+from tests.support.simulated_host import Reply as HostReply
 from tests.support.strict_answers import Says
 from tests.support.strict_provider import (
     Provider,
@@ -138,7 +139,26 @@ def test_failed_compaction_after_an_edit_is_never_refused_and_told(
         assert status["notes"]
 
 
-# Pitfall 7
+# Pitfall 7, and 9 over a restart
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_restarted_proxy_continues_with_the_same_bytes(kind: str, tmp_path: Path) -> None:
+    with serve_provider(working(20)) as provider:
+        with proxied(provider.url, tmp_path, *SMALL) as proxy:
+            host = host_of(proxy, **KINDS[kind])
+            host.ask("Build it.")
+            assert edited(provider, host)
+            host.items.append({"role": "user", "content": "Go on."})
+            host.request()
+        with proxied(provider.url, tmp_path, *SMALL) as proxy:
+            host.url = proxy.url
+            host.request()
+            *_, before, after = provider.asked
+            assert before.body == after.body
+            host.ask("Go on.")
+        check_all_accepted(provider, host)
+        check_cache(provider.asked)
 
 
 @pytest.mark.parametrize("kind", ["enabled", "bound"])
@@ -188,6 +208,28 @@ def test_repeated_request_gets_the_same_bytes(kind: str, proxy: Proxy, provider:
     *_, one, two, three = provider.asked
     assert one.body == two.body == three.body
     assert one.body != host.sent[-1]
+
+
+class RetryingHost(SimulatedHost):
+    """A host that sends each request twice, and uses the second answer."""
+
+    def request(self) -> HostReply:
+        super().request()
+        return super().request()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_request_of_a_session_can_be_repeated(
+    kind: str, proxy: Proxy, provider: Provider
+) -> None:
+    provider.script = working(40)
+    one = host_of(proxy, **KINDS[kind])
+    host = RetryingHost(proxy.url, session_id=one.session_id, **KINDS[kind])
+    host.ask("Build it.")
+    check_all_accepted(provider, host)
+    assert len(edited(provider, host)) > 10
+    for first, again in zip(provider.asked[::2], provider.asked[1::2], strict=True):
+        assert first.body == again.body
 
 
 def test_cache_breakpoints_stay_on_the_system_prompt_and_the_last_message(
@@ -317,7 +359,22 @@ def text_block(text: str) -> Json:
     return {"type": "text", "text": text}
 
 
-# The fallback after a refusal
+# The fallbacks after a refusal
+
+
+def test_edits_continue_when_the_host_adds_a_tool_that_makes_its_thinking_invalid(
+    tmp_path: Path,
+) -> None:
+    with serve_provider(working(20)) as provider:
+        with proxied(provider.url, tmp_path, *SMALL) as proxy:
+            host = host_of(proxy, **KINDS["bound"])
+            host.ask("Build it.")
+            host.tools = [*host.tools, function("Read")]
+            host.ask("Go on.")
+        assert {reply.status for reply in host.replies} == {200}
+        assert len(provider.refused) == 1
+        assert len(provider.asked[-1].body) < len(host.sent[-1]) // 2
+        assert not any("edited list" in reason for reason in proxy.status()["fallbacks"])
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.messages_api import Fails
-from tests.support.simulated_host import log_of, send, steps
-from tests.support.strict_answers import Says
+from tests.support.simulated_host import Api, log_of, send
 from tests.support.strict_provider import Provider, in_turn, serve_provider
 
 from .running import (
@@ -178,17 +177,22 @@ def test_archive_that_cannot_be_opened_is_told_and_the_host_is_answered(tmp_path
         assert edited(provider, host) or sum(status["fallbacks"].values()) > 0
 
 
-def test_slow_compaction_is_told_and_the_host_is_answered(tmp_path: Path) -> None:
-    with serve_provider(in_turn(Says("Done."))) as provider:
-        with proxied(provider.url, tmp_path, *SMALL, "--patience", "0.1") as proxy:
-            host = host_of(proxy)
-            host.items = [{"role": "user", "content": "Build it."}, *steps(300, 150)]
-            assert host.request().status == 200
-            assert provider.asked[0].body == host.sent[0]
-        assert any("too long" in reason for reason in proxy.status()["fallbacks"])
+# Observe first
 
 
-# Figures
+@pytest.mark.parametrize("api", APIS)
+def test_observing_proxy_changes_nothing_archives_all_and_counts(api: Api, tmp_path: Path) -> None:
+    with serve_provider(working(20)) as provider:
+        with proxied(provider.url, tmp_path, *SMALL, "--observe") as proxy:
+            host = host_of(proxy, api)
+            host.ask("Build it.")
+            check_all_accepted(provider, host)
+            assert edited(provider, host) == []
+        status = proxy.status()
+        assert status["edited"] == 0
+        assert status["saved_tokens"] > 0
+        hits = json.loads(run(tmp_path, "search", "compiled module_3_77", "--json"))["hits"]
+        assert hits
 
 
 def test_status_counts_edits_and_tokens_kept_out(tmp_path: Path) -> None:
