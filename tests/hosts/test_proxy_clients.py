@@ -262,8 +262,9 @@ def test_claude_code_compacts_delegates_and_recovers_behind_the_proxy(
         host.ask(WORK, seconds=_SECONDS)
         session = session_id(plain, case.host, provider)
         host.ask("/compact", session, seconds=_SECONDS)
+        compacted = len(provider.asked)
         host.ask(WORK, session, seconds=_SECONDS)
-        assert SUMMARY in provider.asked[-1].body.decode()
+        assert SUMMARY in provider.asked[compacted].body.decode()
         host.ask(DELEGATE, session, seconds=_SECONDS)
         found = report("claude: /compact and sub-agents", provider, host)
         assert found["refused_edits"] == 0
