@@ -135,9 +135,16 @@ def make_budget(
 
 
 def token_budget_of(
-    request: CompactRequest, settings: Settings, messages: Messages, count: MessageCounter
+    request: CompactRequest,
+    settings: Settings,
+    messages: Messages,
+    count: MessageCounter,
+    *,
+    fills_window: bool = False,
 ) -> TokenBudget:
     """Return the budget of `request` for `messages`.
+
+    With `fills_window` the trigger is the window without the reserve for the response.
 
     Raises:
         SettingsError: A figure is out of range, or the usage belongs to no message of the list.
@@ -154,6 +161,8 @@ def token_budget_of(
     window, trigger, target = _window_trigger_target(
         request, settings, overhead_tokens=overhead_tokens
     )
+    if fills_window:
+        trigger = window - _window_budget(request, settings).output_reserve_tokens
     max_bytes = settings.max_request_bytes
     is_over = before.upper > trigger or count.request_bytes(messages) > max_bytes
     if request.mode == "reactive" or (is_over and request.target_tokens is None):
@@ -189,7 +198,7 @@ def check_budget(
     _anchor(request, len(messages))
     without_usage = replace(request, usage=None, usage_message_index=None)
     budget = token_budget_of(without_usage, settings, (), count)
-    if request.mode in ("record", "reactive"):
+    if request.mode in ("record", "reactive", "undo"):
         return
     overhead_tokens = budget.request_count.overhead_upper
     system_tokens = _system_tokens(messages, count)

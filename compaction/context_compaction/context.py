@@ -122,6 +122,14 @@ class Session:
         """The parsed messages of the session's list."""
         return self.known.messages
 
+    @property
+    def is_undone(self) -> bool:
+        """Whether the caller undid the newest compaction of this list, and asks for no other."""
+        modes = (state.mode for state in reversed(self.states) if state.mode)
+        names_target = self.request.target_tokens is not None
+        is_asked = self.request.mode not in ("auto", "plan") or names_target
+        return not is_asked and next(modes, "") == "undo"
+
     def input_index(self, index: int | None) -> int | None:
         """Return the index of a message in the caller's list; None if it is not in that list."""
         if index is None or self.input_indices is None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 from context_compaction.errors import SettingsError
 from context_compaction.messages.model import JsonObject
 
-Mode: TypeAlias = Literal["auto", "plan", "micro", "full", "reactive", "record"]
+Mode: TypeAlias = Literal["auto", "plan", "micro", "full", "reactive", "record", "undo"]
 SummarizerName: TypeAlias = Literal["auto", "extractive", "host"]
 Detail: TypeAlias = Literal["short", "normal", "full"]
 
@@ -29,7 +29,8 @@ class CompactRequest:
         mode: "auto" does what the budget requires. "micro" clears now, without a summary. "full"
             summarizes now. "reactive" follows a prompt that the provider rejected as too long.
             "record" only archives and counts. "plan" reports what "auto" would do, and writes
-            nothing.
+            nothing. "undo" returns the list as it was before a compaction, followed by everything
+            since. Then "auto" leaves that list alone until it exceeds the window.
         format: Name of the message format; None detects it.
         session_id: ID of the session in the archive; None derives one from the first messages.
         parent_session_id: ID of the session that started this one, for a sub-agent.
@@ -66,6 +67,8 @@ class CompactRequest:
         idle_seconds: Seconds since the last activity before this call.
         prepare: Whether to store the outcome instead of returning it; see `Prepared`.
         apply: A `prepared_id`: replace the messages that it was prepared for, and nothing else.
+        undo: Number of the compaction that the mode "undo" takes back, as its receipt is numbered;
+            None for the newest.
     """
 
     mode: Mode = "auto"
@@ -96,6 +99,7 @@ class CompactRequest:
     idle_seconds: float = 0.0
     prepare: bool = False
     apply: str | None = None
+    undo: int | None = None
 
 
 def check_session_id(session_id: str) -> str:

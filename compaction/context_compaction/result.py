@@ -7,7 +7,14 @@ from context_compaction.messages.edits import Edit
 from context_compaction.messages.model import JsonObject
 
 Status: TypeAlias = Literal[
-    "unchanged", "repaired", "compacted", "planned", "prepared", "needs_summary", "no_progress"
+    "unchanged",
+    "repaired",
+    "compacted",
+    "planned",
+    "prepared",
+    "needs_summary",
+    "no_progress",
+    "undone",
 ]
 
 
@@ -164,7 +171,7 @@ class CompactResult:
             `recognised`). "planned": this is what "auto" would do; nothing was written.
             "prepared": this is what applying will do. "needs_summary": write a summary with
             `summary_prompt`, and call again with `summary`. "no_progress": nothing useful could be
-            saved; `warnings` has the reasons.
+            saved; `warnings` has the reasons. "undone": a compaction was taken back.
         messages: The list for the provider. Unedited messages are the caller's own objects.
         changed: Whether `messages` differs from the caller's list.
         fits: Whether `tokens.upper` is within `tokens.limit`, and the request within its bytes.

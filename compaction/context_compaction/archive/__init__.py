@@ -723,6 +723,27 @@ class Archive(ABC):
             session_id, lambda store: store.compacted_lists(session_id, number)
         )
 
+    async def list_before(
+        self, session_id: str, number: int | None, heads: Sequence[str]
+    ) -> tuple[int, list[ContextEntry]]:
+        """Return the list that a compaction replaced, followed by everything since.
+
+        Args:
+            session_id: ID of the session.
+            number: Number of the compaction's receipt, from 0; None for the newest of the list.
+            heads: Chain hashes of all histories with which the current list starts.
+
+        Returns:
+            The number of the receipt, and the messages.
+
+        Raises:
+            NotFoundError: The list did not go through that compaction.
+            ArchiveDamagedError: A message cannot be read.
+        """
+        return await self.on_session(
+            session_id, lambda store: store.list_before(session_id, number, heads)
+        )
+
     async def outputs(self, session_id: str, *, limit: int | None = None) -> list[OutputInfo]:
         """Return at most `limit` outputs of the session, newest first."""
         return await self.on_session(session_id, lambda store: store.outputs(session_id, limit))

@@ -4,7 +4,7 @@ A compaction stores the context that it left, with the branch that it was made f
 that starts with the messages of that branch continues from the context instead.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,11 @@ class StoredContext:
     number: int
     end: str
     histories: tuple[str, ...]
+
+    @property
+    def is_undo(self) -> bool:
+        """Whether a compaction was undone here: the context is the list that it was made from."""
+        return self.end in self.histories
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,11 @@ class StoredContexts:
             if name not in self.by_history or self.by_history[name].number < number:
                 self.by_history[name] = stored
 
+    def all(self) -> Iterator[StoredContext]:
+        """Yield each context that a list can continue, oldest first."""
+        known = (*self.by_history.values(), *self.by_end.values())
+        yield from sorted({*known}, key=lambda stored: stored.number)
+
     def entries_of(self, stored: StoredContext) -> list[Any]:
         """Return the entries of a context as its record has them."""
         entries: list[Any] = self.records[stored.number].head["entries"]
@@ -145,6 +155,10 @@ class StoredContexts:
         """
         newest = {stored.number: stored for stored in self.by_history.values()}
         for number in sorted(newest, reverse=True)[:_TRIED_CONTEXTS]:
+            if newest[number].is_undo:
+                if self._align(self._originals(newest[number].end), contents, roles):
+                    return None  # the older contexts of this list were undone
+                continue
             for history in newest[number].histories:
                 match = self._match_changed(newest[number], history, contents, chain, roles)
                 if match is not None:

@@ -4,7 +4,7 @@ All functions block. The archive ensures that only one thread at a time works on
 """
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
@@ -21,8 +21,9 @@ from context_compaction.archive import (
     StoredReceipt,
     part_of,
 )
+from context_compaction.archive.contexts import StoredContext
 from context_compaction.archive.documents import TITLE_TOOL, message_text, title_of
-from context_compaction.archive.histories import MessageNode
+from context_compaction.archive.histories import MessageNode, Node
 from context_compaction.archive.records import (
     Blobs,
     LoggedRecord,
@@ -308,22 +309,78 @@ class TranscriptStore(Generic[S]):
                 "numbered from 0, or from -1 backwards."
             )
         number = numbers[number]
-        contexts = state.contexts.records
-        made: dict[int, dict[str, ContextEntry]] = {}
-        before: list[ContextEntry] = []
-        for name, node in state.tree.walk(state.receipts[number].head.get("of", ROOT)):
-            if isinstance(node, MessageNode):
-                before.append(ContextEntry(node.seq, {}))
-                continue
-            if node.number not in made:
-                made[node.number] = dict(self._entries_of(state, contexts[node.number]))
-            before.append(made[node.number][name])
         # One call writes the receipt and then its context.
-        context = contexts.get(number + 1)
+        context = state.contexts.records.get(number + 1)
         after = None
         if context is not None:
             after = tuple(entry for _, entry in self._entries_of(state, context))
-        return CompactedLists(tuple(reversed(before)), after)
+        nodes = [*state.tree.walk(state.receipts[number].head.get("of", ROOT))]
+        return CompactedLists(tuple(self._entries(state, reversed(nodes))), after)
+
+    def list_before(
+        self, session_id: str, number: int | None, heads: Sequence[str]
+    ) -> tuple[int, list[ContextEntry]]:
+        """See `Archive.list_before`."""
+        state = self.existing(session_id)
+        contexts, receipts = state.contexts, sorted(state.receipts)
+        nodes = [next(state.tree.walk(name)) for name in heads]
+        # Each context is tried once, the newest first, because a later list contains earlier ones.
+        for stored in reversed([*contexts.all()]):
+            index = max((i for i, (name, _) in enumerate(nodes) if name == stored.end), default=-1)
+            if index < 0 or stored.is_undo:
+                continue
+            nodes = [*self._nodes_before(state, stored), *nodes[index + 1 :]]
+            undone = receipts.index(stored.number - 1)
+            # Repairs are no compactions, but they are undone with an earlier compaction.
+            status = self.body(state, state.receipts[stored.number - 1])["status"]
+            if undone == number or (number is None and status != "repaired"):
+                break
+        else:
+            what = "no compaction" if number is None else f"no compaction {number}"
+            raise NotFoundError(
+                f"This list of session {session_id} went through {what} that can be undone. See "
+                "the compactions with: mcp-server-compaction view, or read "
+                f"transcript://{session_id}/receipts"
+            )
+        entries = self._entries(state, nodes)
+        raws = iter(self.raws(state, [entry.seq for entry in entries if entry.seq != NO_SEQ]))
+        return undone, [
+            entry if entry.seq == NO_SEQ else replace(entry, raw=next(raws)) for entry in entries
+        ]
+
+    def _nodes_before(self, state: S, stored: StoredContext) -> list[tuple[str, Node]]:
+        """Return the list that a context was made from, oldest message first.
+
+        If the caller passes its whole list at every call, that list with an earlier context instead
+        of its start was compacted, and no branch has it. It is found by its hash.
+        """
+        contexts, tree = state.contexts, state.tree
+        *_, listed = stored.histories
+        if tree.holds(listed):
+            return [*tree.walk(listed)][::-1]
+        nodes = [*tree.walk(stored.histories[0])][::-1]
+        indexes = {name: index for index, (name, _) in enumerate(nodes)}
+        for earlier in reversed([*contexts.all()]):
+            index = max((indexes.get(name, -1) for name in earlier.histories), default=-1)
+            if earlier.number < stored.number and index >= 0:
+                found = [*reversed([*tree.walk(earlier.end)]), *nodes[index + 1 :]]
+                if chain_hashes([node.content for _, node in found])[-1] == listed:
+                    return found
+        return nodes
+
+    def _entries(self, state: S, nodes: Iterable[tuple[str, Node]]) -> list[ContextEntry]:
+        """Return the messages of a history; those that are archived without `raw`."""
+        made: dict[int, dict[str, ContextEntry]] = {}
+        entries: list[ContextEntry] = []
+        for name, node in nodes:
+            if isinstance(node, MessageNode):
+                entries.append(ContextEntry(node.seq, {}, known_hash=node.content))
+                continue
+            if node.number not in made:
+                record = state.contexts.records[node.number]
+                made[node.number] = dict(self._entries_of(state, record))
+            entries.append(replace(made[node.number][name], known_hash=node.content))
+        return entries
 
     def _entries_of(self, state: S, record: LoggedRecord) -> list[tuple[str, ContextEntry]]:
         """Return the entries of a stored context with their chain hashes."""

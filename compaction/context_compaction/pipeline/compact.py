@@ -52,6 +52,7 @@ from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
 from context_compaction.session.resume import load, store
 from context_compaction.session.save import save
+from context_compaction.session.undo import undo
 from context_compaction.summarizers.llm.model import SummaryModel
 
 
@@ -87,7 +88,8 @@ async def compact(
         UnknownFormatError: The format cannot be detected; nothing was written.
         SettingsError: An option is out of range, and nothing was written; or `continuation` or
             `apply` does not belong to this conversation, which is archived but not edited.
-        NotFoundError: The session has no prepared compaction with the ID in `apply`.
+        NotFoundError: The session has no prepared compaction with the ID in `apply`, or the list
+            went through no compaction that can be undone.
         ArchiveError: The originals could not be stored; nothing was edited.
         HookError: A hook raised; the error's `result` holds the result, if there is one.
 
@@ -99,6 +101,8 @@ async def compact(
     session_id, appended = await store(given, archive)
     await progress(0.4, "archived")
     session = await load(given, session_id, appended, archive, now_seconds)
+    if session.request.mode == "undo":
+        return await undo(session, archive)
     context, plan, files = await to_thread.run_sync(_plan, session, archive.redaction)
     await progress(0.6, "cleared")
     words: SummaryText | None = SummaryText()

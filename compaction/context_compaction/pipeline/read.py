@@ -159,7 +159,7 @@ def context_of(session: Session, redaction: RedactionMode) -> CompactionContext:
     parsed = known.once("authors", proven, lambda: with_authors(session.messages, proven))
     count = _counter(session, settings, parsed)
     limited = session.rejections.limit_target(_of_whole_list(request))
-    budget = token_budget_of(limited, settings, parsed, count)
+    budget = token_budget_of(limited, settings, parsed, count, fills_window=session.is_undone)
     replaces = request.mode in ("micro", "full", "reactive") or request.apply is not None
     repaired = _repaired(session, parsed, count, settings, unique_ids=budget.is_over or replaces)
     if repaired.messages is not parsed and not budget.is_over:

@@ -105,7 +105,8 @@ def make_commit(
             rejection=_rejection(result, session),
             own_hashes=receipt_hashes_in(done.messages),
             repeat_key=repeat_key(_hash_of(result, entries), request) if is_final else "",
-            mode=request.mode,
+            # A repair of a list that was undone is no compaction.
+            mode="undo" if session.is_undone and result.status == "repaired" else request.mode,
         )
     else:
         # A summary for later and a baseline of files are no compaction.

@@ -33,6 +33,7 @@ from mcp_server_compaction.config import (
 _MODULES = {
     "serve": "serving", "view": "serving", "wrap": "serving", "proxy": "proxy",
     "compact": "compacting", "compare": "compare", "policies": "compacting",
+    "undo": "undo",
     "search": "archive", "read": "archive", "sessions": "archive",
     "import": "storage", "usage": "storage", "prune": "storage", "pin": "storage",
     "delete": "storage", "migrate": "storage", "token": "access",

@@ -219,10 +219,10 @@ def compact(context: click.Context, /, **options: Any) -> None:
     """
     chosen = _Options(**options)
     config = config_of(context)
-    _check(chosen)
+    check_out(chosen.out, chosen.source)
     outcome = anyio.run(_compact, chosen, config)
     if chosen.out is not None:
-        _write_messages(chosen.out, outcome.result.messages)
+        write_messages(chosen.out, outcome.result.messages)
     if chosen.as_json:
         say_exactly(json.dumps(_report(outcome), ensure_ascii=True, indent=1))
     else:
@@ -232,7 +232,7 @@ def compact(context: click.Context, /, **options: Any) -> None:
 async def _compact(options: _Options, config: Config) -> _Outcome:
     with progress("Compacting") as report:
         async with open_archive(config.archive, redaction=config.redaction) as archive:
-            given = await _open_input(options.source, archive)
+            given = await open_input(options.source, archive)
             if options.format_name:
                 given = replace(given, format=options.format_name)
             request = await to_thread.run_sync(partial(_request, options, given, config))
@@ -270,7 +270,7 @@ async def read_input(file: str) -> Input:
     return await input_of_file(await anyio.Path(file).read_bytes(), Path(file).name)
 
 
-async def _open_input(source: str, archive: Archive) -> Input:
+async def open_input(source: str, archive: Archive) -> Input:
     """Return the conversation that SESSION identifies.
 
     Raises:
@@ -348,20 +348,20 @@ def _target_tokens(target: str | None, given: Input, model: str | None) -> int |
     return max(1, overhead + total * int(number) // 100)
 
 
-def _check(options: _Options) -> None:
+def check_out(out: Path | None, source: str) -> None:
     """Refuse an invalid --out before anything is read."""
-    if options.out is None:
+    if out is None:
         return
-    if options.out.suffix not in {".json", ".jsonl"}:
-        raise SettingsError(f"Invalid --out {options.out}. Pass a file name with .json or .jsonl.")
-    source = Path(options.source)
-    if is_file(options.out) and is_file(source) and options.out.samefile(source):
+    if out.suffix not in {".json", ".jsonl"}:
+        raise SettingsError(f"Invalid --out {out}. Pass a file name with .json or .jsonl.")
+    if is_file(out) and is_file(Path(source)) and out.samefile(source):
         raise SettingsError("--out is the input file, which never changes. Pass another file.")
-    if not options.out.absolute().parent.is_dir():
-        raise SettingsError(f"The folder of --out {options.out} does not exist. Create it first.")
+    if not out.absolute().parent.is_dir():
+        raise SettingsError(f"The folder of --out {out} does not exist. Create it first.")
 
 
-def _write_messages(out: Path, messages: Sequence[JsonObject]) -> None:
+def write_messages(out: Path, messages: Sequence[JsonObject]) -> None:
+    """Write messages as JSON or JSON lines, by the end of the file's name."""
     if out.suffix == ".jsonl":
         text = "".join(json.dumps(message) + "\n" for message in messages)
     else:
@@ -443,7 +443,7 @@ def _print_report(outcome: _Outcome, options: _Options, config: Config) -> None:
         say(f"Note: {line}")
     _print_summary(result)
     if options.resume is not None:
-        _print_resume(outcome.resumable, is_plan=options.is_plan)
+        print_resume(outcome.resumable, is_plan=options.is_plan)
 
 
 def _print_headline(outcome: _Outcome, *, is_plan: bool) -> None:
@@ -481,7 +481,8 @@ def _print_summary(result: CompactResult) -> None:
         say(f"Restored files: {', '.join(result.restored)}")
 
 
-def _print_resume(resumable: Resumable | None, *, is_plan: bool) -> None:
+def print_resume(resumable: Resumable | None, *, is_plan: bool) -> None:
+    """Print how to continue the written session, or why none was written."""
     if is_plan:
         say("No session was written, because this is a plan. To write it, omit --mode plan.")
     elif resumable is None:

@@ -48,15 +48,15 @@ class CompactArguments(Arguments):
     messages: MessageList | None = None
     """The whole conversation, in the provider's format."""
     new_messages: MessageList | None = None
-    """Instead: only those added since the last call; needs session_id."""
+    """Instead: those added since the last call; needs session_id."""
     transcript_path: str | None = None
     """Instead: a host's session file, or 'current'."""
     session_id: str | None = None
     """Default: derived from the first messages. Alone: compacts that archived session."""
     mode: Mode = "auto"
-    """auto: compact only if needed. plan: report what auto would do. micro: clear tool results, no
-    summary. full: summarize now. reactive: the provider rejected the prompt as too long.
-    record: archive and count only."""
+    """auto: compact if needed. plan: report what auto would do. micro: clear tool results, no
+    summary. full: summarize now. reactive: the prompt was too long. record: archive only. undo:
+    take the last compaction back."""
     context_window: PositiveInt | None = None
     """In tokens. Default: the session's last, else the model's."""
     target_tokens: PositiveInt | None = None
@@ -66,7 +66,7 @@ class CompactArguments(Arguments):
     summarizer: WriterName = "auto"
     """extractive: no LLM. host: you write the summary; the first call returns a prompt."""
     summary: str | None = None
-    """Your summary, after status needs_summary; with mode=record, stored for later."""
+    """Yours, after status needs_summary; with mode=record, stored for later."""
     instructions: str | None = None
     """Focus of the summary."""
     reply: ReplyKind | None = None
@@ -150,6 +150,9 @@ class CompactOptions(Arguments):
     """A prepared_id: replace the messages that it was prepared for, and no others."""
     summarizer_model: str | None = None
     """Model that writes the summary: one of those that the server's --summarizer-model names."""
+    undo: NonNegativeInt | None = None
+    """With mode=undo: the number of the compaction to take back, as in
+    transcript://SESSION/receipts/NUMBER. By default the newest of the list."""
 
 
 class PersistArguments(Arguments):

@@ -201,3 +201,27 @@ def test_resumed_session_is_found_when_its_file_is_one_long_line(home: Path) -> 
     row = {"mcp_server_compaction": {"session_id": "s"}, "text": "x" * 3_000_000}
     path.write_text(json.dumps(row), "utf-8")
     assert archived_id_of("new", this_user()) == "s"
+
+
+def test_undo_writes_the_conversation_as_it_was_before_the_compaction(
+    run: Run, home: Path, tmp_path: Path
+) -> None:
+    path = _session(home)
+    compacted = run("compact", path, "--mode", "full")
+    out = tmp_path / "undone.json"
+    undone = run("undo", compacted["session_id"], "--out", out)
+    assert undone["status"] == "undone"
+    assert json.loads(out.read_bytes()) == conversation()
+    again = run("compact", path)
+    assert again["message_count"]["before"] == again["message_count"]["after"]
+    assert "no compaction that can be undone" in run("undo", path, code=1)["error"]
+
+
+def test_undo_writes_a_session_that_the_host_can_continue(run: Run, home: Path) -> None:
+    path = _session(home)
+    run("compact", path, "--mode", "full")
+    done = CliRunner().invoke(main, ["undo", str(path), "--resume", "claude-code"])
+    assert done.exit_code == 0, done.stderr
+    (written,) = {*path.parent.glob("*.jsonl")} - {path}
+    assert read_conversation(written.read_bytes(), name="s").payload == conversation()
+    assert f"claude --resume {written.stem}" in done.stdout

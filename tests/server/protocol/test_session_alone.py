@@ -108,3 +108,17 @@ async def test_short_pointers_are_read_by_the_tools(config: Config) -> None:
             "search_transcript", {"query": "the", "session_id": "d703a1a9"}
         )
         assert answer_of(found)["total"] > 0
+
+
+async def test_undo_returns_the_list_before_the_compaction(config: Config, era: Era) -> None:
+    messages = conversation()
+    async with connect(config, era) as client:
+        first = await compact(client, messages=messages, session_id="s", mode="full")
+        assert first["status"] == "compacted"
+        undone = await compact(client, session_id="s", mode="undo", reply="messages")
+        assert undone["messages"] == messages
+        assert "Compaction 0 was taken back" in undone["next_step"]
+        later = await compact(client, messages=messages, session_id="s")
+        assert later["status"] == "unchanged"
+        refused = await client.call_tool("compact_messages", {"session_id": "s", "mode": "undo"})
+    assert "no compaction that can be undone" in error_of(refused)

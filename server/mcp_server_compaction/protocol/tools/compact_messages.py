@@ -81,6 +81,10 @@ ALREADY_COMPACTED = (
     "Nothing new was compacted: the first {0.message_count} messages were compacted by an earlier "
     "call and are replaced by its {0.context_count} messages. "
 )
+UNDONE = (
+    "Compaction {} was taken back, and everything since follows. mode='auto' leaves this list "
+    "alone until it exceeds the window; mode='full' compacts it now. "
+)
 PLANNED = "Nothing was written. This is what mode='auto' would do."
 UNCHANGED_HOST = (
     "Your host's context is unchanged, because no tool can replace it. Ask the user to run the "
@@ -432,6 +436,8 @@ async def _program_reply(
             for splice in splices
         ]
         reply.next_step = APPLY
-    if reply.next_step and result.recognised and result.changed and not result.layers:
+    if result.status == "undone":
+        reply.next_step = UNDONE.format(result.receipt["undone"]) + (reply.next_step or "")
+    elif reply.next_step and result.recognised and result.changed and not result.layers:
         reply.next_step = ALREADY_COMPACTED.format(result.recognised) + reply.next_step
     return structured(reply, lists=lists)

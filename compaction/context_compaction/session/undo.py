@@ -1,0 +1,96 @@
+"""Undo a compaction: the list as it was before it, followed by everything since.
+
+Nothing is deleted. The archive stores the list as a context of its own, so no later call replaces
+it by the undone context again. The mode "auto" leaves it alone until it exceeds the window.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+from anyio import to_thread
+
+from context_compaction.archive import Archive, ContextEntry
+from context_compaction.budget import TokenBudget, token_budget_of, window_of
+from context_compaction.compaction_state import CompactionState, with_state
+from context_compaction.context import Session
+from context_compaction.errors import SettingsError
+from context_compaction.formats.list_cache import LIST_CACHE
+from context_compaction.messages.cache_control import without_cache_markers
+from context_compaction.messages.history_hash import chain_hashes, content_hash
+from context_compaction.messages.model import JsonObject
+from context_compaction.policies import policy_named
+from context_compaction.result import CompactResult, TokenReport
+from context_compaction.settings import override
+from context_compaction.tokens.counter import counter_for
+
+
+async def undo(session: Session, archive: Archive) -> CompactResult:
+    """Return the session's list without the compaction that the request names, and store it.
+
+    Raises:
+        NotFoundError: The list did not go through that compaction.
+        SettingsError: The list does not fit the window; nothing was changed.
+        ArchiveError: The list cannot be read or stored.
+    """
+    request, session_id = session.request, session.session_id
+    number, entries = await archive.list_before(session_id, request.undo, session.heads)
+    # Hosts move their cache markers at every call, and providers limit their number.
+    given = {content_hash(raw): raw for raw in session.given.payload}
+    payload = [given.get(e.content) or without_cache_markers(e.raw) for e in entries]
+    budget = await to_thread.run_sync(_budget, payload, session)
+    before = budget.before
+    if before.upper > budget.trigger_tokens:
+        raise SettingsError(
+            f"Without compaction {number} the list has up to {before.upper:,} tokens, but the "
+            f"window has room for {budget.trigger_tokens:,}. Undo a later compaction, pass a "
+            "larger `context_window`, or read single messages by their pointers."
+        )
+    tokens = TokenReport(
+        before.tokens,
+        before.upper,
+        before.tokens,
+        before.upper,
+        budget.trigger_tokens,
+        budget.target_tokens,
+        budget.trigger_tokens,
+        before.method,
+    )
+    receipt: JsonObject = {
+        "session_id": session_id,
+        "format": session.given.format,
+        "status": "undone",
+        "undone": number,
+        "tokens": asdict(tokens),
+        "context_window": window_of(request),
+    }
+    await archive.commit(
+        session_id,
+        receipt=with_state(receipt, CompactionState(mode="undo")),
+        context=entries,
+        head=session.history,
+        listed=_name_of(entries),
+    )
+    return CompactResult(
+        session_id=session_id,
+        format=session.given.format,
+        status="undone",
+        messages=payload,
+        changed=payload != list(session.given.payload),
+        fits=True,
+        tokens=tokens,
+        recognised=session.recognised,
+        receipt=receipt,
+    )
+
+
+def _budget(payload: Sequence[JsonObject], session: Session) -> TokenBudget:
+    request = replace(session.request, usage=None, usage_message_index=None)
+    settings = override(policy_named(request.policy).settings, request.settings)
+    messages = LIST_CACHE.read(payload, session.given.format).messages
+    count = counter_for(request.model, estimator=settings.estimator)
+    return token_budget_of(request, settings, messages, count, fills_window=True)
+
+
+def _name_of(entries: Sequence[ContextEntry]) -> str:
+    """Return the chain hash of the list, as it is stored."""
+    return chain_hashes([entry.content for entry in entries])[-1]
