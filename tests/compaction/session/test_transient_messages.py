@@ -6,7 +6,7 @@ their system message or first message.
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -155,9 +155,10 @@ async def test_cleared_results_stay_cleared_when_a_reminder_disappears(format: s
     host = Host(format, append)
     before = render([bash_turn(number) for number in range(12)], format)
     after = render([bash_turn(number) for number in range(13)], format)
-    limits = {"context_window": 24_000, "max_output_tokens": 1_000}
-    clear = CompactRequest(format=format, session_id="s", mode="micro", **limits)
-    fit = CompactRequest(format=format, session_id="s", **limits)
+    fit = CompactRequest(
+        format=format, session_id="s", context_window=24_000, max_output_tokens=1_000
+    )
+    clear = replace(fit, mode="micro")
     async with temporary_archive() as archive:
         first = await compact([*before, host.user(reminder(1))], clear, archive=archive)
         second = await compact([*after, host.user(reminder(2))], fit, archive=archive)

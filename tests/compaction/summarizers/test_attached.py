@@ -3,6 +3,7 @@
 import pytest
 from context_compaction import formats
 from context_compaction.messages.model import Messages
+from context_compaction.messages.speakers import HOST_SUMMARY_HEADS
 from context_compaction.summarizers.extractive.render import extract
 from context_compaction.tokens.counter import counter_for
 
@@ -44,3 +45,16 @@ def test_skills_get_a_limited_share_of_the_summary() -> None:
     attached = "".join(part for part in text.split("\n[") if "see the guide" in part)
     assert 0 < COUNT.text(attached) < 1_300
     assert "Part 14 of b" in text
+
+
+@pytest.mark.parametrize("tokens", [1_500, 4_000, 10_000])
+@pytest.mark.parametrize("head", HOST_SUMMARY_HEADS)
+def test_summary_has_newest_summary_of_the_host_at_every_size(tokens: int, head: str) -> None:
+    def summary(fact: str) -> Json:
+        reminder = {"type": "text", "text": "<system-reminder>It is 10:12 now.</system-reminder>"}
+        text = f"{head} that ran out of context.\n\nSummary:\n\n1. The release needs {fact}."
+        return {"role": "user", "content": [reminder, {"type": "text", "text": text}]}
+
+    text = summary_of([summary("KUDU-1"), *filler(2, "a"), summary("KUDU-77"), *filler()], tokens)
+    assert "KUDU-77" in text
+    assert "KUDU-1." not in text

@@ -37,7 +37,7 @@ from context_compaction.messages.model import (
     is_synthetic_result,
     text_of,
 )
-from context_compaction.messages.speakers import passages_of
+from context_compaction.messages.speakers import HOST_SUMMARY_HEADS, passages_of
 from context_compaction.messages.tool_pairs import with_unique_call_ids
 from context_compaction.messages.tool_results import refusal_comment, result_text
 from context_compaction.summarizers.extractive.items import (
@@ -170,11 +170,9 @@ class _Walk:
         texts: dict[str, list[str]] = {}
         for number, block in enumerate(message.blocks):
             for author, text in passages_of(message, block) if isinstance(block, Text) else ():
-                if author == "tool" and text.strip():
-                    pieces = line_groups(text)
-                    kind, order = self._result_kind(at), errors_first(pieces)
-                    self._add(at, kind, "tool", pieces, order=order, block=number)
-                elif author != "compaction" and text.strip():
+                if author in ("tool", "host") and self._add_apart(at, number, author, text):
+                    continue
+                if author != "compaction" and text.strip():
                     texts.setdefault(author, []).append(text.strip())
         if typed := "\n".join(texts.pop("user", ())):
             self._turns.append(_Turn(at))
@@ -187,12 +185,25 @@ class _Walk:
             self._closing = self._add(at, "closing", "agent", paragraphs("\n\n".join(agent_texts)))
             self._replace_older(("text", *self._closing.pieces), self._closing)
         # Project rules stay a message of their own.
-        kind = "replaced" if any(map(is_rules, message.blocks)) else "host"
+        kind: Kind = "replaced" if any(map(is_rules, message.blocks)) else "host"
         for text in map("\n\n".join, texts.values()):
             item = self._add(at, kind, "host", paragraphs(text))
             if text.startswith(_SKILL_START):
                 item.kind = "attached"
                 self._replace_older(("skill", *item.pieces[:1]), item)
+
+    def _add_apart(self, at: int, number: int, author: str, text: str) -> bool:
+        """Add a text that is an item of its own: of a tool, or a host's summary. Else False."""
+        if author == "tool" and text.strip():
+            pieces = line_groups(text)
+            order = errors_first(pieces)
+            self._add(at, self._result_kind(at), "tool", pieces, order=order, block=number)
+        elif author == "host" and text.startswith(HOST_SUMMARY_HEADS):
+            item = self._add(at, "document", "host's summary", paragraphs(text))
+            self._replace_older(("host's summary",), item)
+        else:
+            return False
+        return True
 
     def _add_blocks(self, at: int, message: Message) -> None:
         for number, block in enumerate(message.blocks):
