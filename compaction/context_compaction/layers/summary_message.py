@@ -8,6 +8,7 @@ from collections.abc import Set
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.cut_point import (
     history_of,
+    is_attachment,
     preserved_part,
     request_of,
     turn_prefix_of,
@@ -86,7 +87,7 @@ def summarize(messages: Messages, context: LayerContext) -> Step:
     out: list[Message] = [*head]
     edits: list[Edit] = []
     if summary is None:
-        out += before
+        out += [message for message in before if not is_attachment(message)]
     else:
         preserved, edits = _preserved(before, repeated, count)
         out += preserved
