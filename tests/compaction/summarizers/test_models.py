@@ -421,7 +421,14 @@ class Broken:
         return cast("ModelAnswer", None)
 
 
-FAULTS = (ConnectionError("refused"), KeyError("choices"), RecursionError(), OSError("gone"), None)
+FAULTS = (
+    ConnectionError("refused"),
+    TimeoutError("read"),
+    KeyError("choices"),
+    RecursionError(),
+    OSError("gone"),
+    None,
+)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=repr)

@@ -52,8 +52,8 @@ class Prose:
     Attributes:
         text: The summary.
         warnings: What a reader should know about it, as sentences.
-        route: How the conversation was shown: "conversation" (itself), "whole", "results of 500
-            characters" …
+        route: How the writer saw the conversation: "conversation" (itself), "whole", "results of
+            500 characters" …; "host" if a host's model wrote the text.
         was_repaired: Whether it is the answer to a repair request.
     """
 
@@ -69,7 +69,7 @@ class ModelCalls:
     Args:
         model: The model.
         tell: Receives the number of characters in each new piece of an answer.
-        redact: Applied to all material that the model gets. It may remove secrets.
+        redact: Applied to the material of the conversation in each prompt. It may remove secrets.
     """
 
     def __init__(self, model: SummaryModel, tell: TellChars, redact: Callable[[Any], Any]) -> None:
@@ -88,7 +88,8 @@ class ModelCalls:
         """Return the model's answer, which may be unusable.
 
         Raises:
-            SummaryError: There is no answer, or none within the time limit.
+            SummaryError: There is no answer, or none within the time limit. `PromptTooLongError`
+                if the prompt is too long for the model.
         """
         given = prompt.conversation
         if given is not None:
@@ -96,21 +97,21 @@ class ModelCalls:
             given = Conversation(*self._redact(values))
         prompt = replace(prompt, user=self._redact(prompt.user), conversation=given)
         try:
-            with anyio.fail_after(max(0.0, self._deadline - anyio.current_time())):
+            with anyio.move_on_after(max(0.0, self._deadline - anyio.current_time())):
                 answer = await self.model.write(prompt, self._tell)
                 self.usage += answer.usage
-        except TimeoutError:
-            raise SummaryError(
-                f"{self.model.model} did not finish within {self.model.timeout_seconds:g} seconds"
-            ) from None
-        except (SummaryError, PromptTooLongError):
+                return answer
+        except SummaryError:
             raise
-        except Exception as error:  # any program can pass a model, and its bug must not end a call
+        # A caller's own model class may raise anything, and its bug must not end a compaction.
+        except Exception as error:
             _logger.warning("The model %s failed.", self.model.model, exc_info=True)
             raise SummaryError(
                 f"{self.model.model} failed: {type(error).__name__}: {str(error)[:200]}"
             ) from error
-        return answer
+        raise SummaryError(
+            f"{self.model.model} did not finish within {self.model.timeout_seconds:g} seconds"
+        )
 
 
 async def write_prose(
@@ -130,12 +131,12 @@ async def write_prose(
         answer = await calls.write(repair)
     except SummaryError as error:
         raise SummaryError(f"{flaw}, and the repair request failed: {error}") from error
-    repaired, second_flaw = await _draft_and_flaw(answer, job, source, count)
-    if repaired is None or second_flaw:
+    second_draft, second_flaw = await _draft_and_flaw(answer, job, source, count)
+    if second_draft is None or second_flaw:
         raise SummaryError(f"{flaw}. The second text is not usable either: {second_flaw}")
-    removed = tuple(dict.fromkeys((*(draft.removed if draft else ()), *repaired.removed)))
-    repaired = replace(repaired, removed=removed)
-    return _prose_of(repaired, version.name, source, was_repaired=True)
+    removed = tuple(dict.fromkeys((*(draft.removed if draft else ()), *second_draft.removed)))
+    second_draft = replace(second_draft, removed=removed)
+    return _prose_of(second_draft, version.name, source, was_repaired=True)
 
 
 def accepted(
@@ -150,7 +151,7 @@ def accepted(
     tokens = count.text(draft.text)
     if tokens > max_tokens:
         raise SummaryError(
-            f"It has {tokens} tokens, but the limit is {max_tokens}: give a shorter one"
+            f"The summary has {tokens} tokens, but the limit is {max_tokens}: give a shorter one"
         )
     return _prose_of(draft, "host", source)
 
@@ -219,7 +220,7 @@ async def _first_answer(
             return replace(version, name=f"{version.name}{after}"), answer
         except PromptTooLongError as error:
             refusal = error
-            room_tokens = int(version.tokens * 0.6)  # so that no version is sent twice
+            room_tokens = int(version.tokens * 0.6)  # a clearly shorter version is next
     reason = refusal or f"The conversation is too long for {calls.model.model}"
     raise SummaryError(f"{reason}, and so is each shorter version that was tried") from refusal
 
