@@ -72,11 +72,6 @@ def is_preserved(message: Message) -> bool:
     return message.role != "assistant" and placeholders.is_system(message)
 
 
-def is_attachment(message: Message) -> bool:
-    """Whether a compaction added the message and it replaces nothing, such as restored files."""
-    return placeholders.is_synthetic(message) and placeholders.originals_of(message) is None
-
-
 def preserved_part(message: Message) -> Message | None:
     """Return the part of a message that survives every cut; None if there is none."""
     if not is_preserved(message):
@@ -111,9 +106,22 @@ def history_of(messages: Messages, cut: CutPoint) -> Messages:
     return tuple(_history(messages, cut))
 
 
+def is_without_history(messages: Messages, cut: CutPoint) -> bool:
+    """Whether nothing that a summary could replace precedes the running turn.
+
+    Restored files and fillers, which an earlier compaction added, are no history.
+    """
+    if cut.request_at is None:
+        return False
+    return all(
+        placeholders.is_synthetic(message) and placeholders.originals_of(message) is None
+        for message in _replaced(messages[cut.history_start : cut.history_end])
+    )
+
+
 def _history(messages: Messages, cut: CutPoint) -> Iterator[Message]:
-    history = messages[cut.history_start : cut.history_end]
-    yield from _replaced(tuple(message for message in history if not is_attachment(message)))
+    if not is_without_history(messages, cut):
+        yield from _replaced(messages[cut.history_start : cut.history_end])
     if cut.request_at is not None:
         request = messages[cut.request_at]
         if results := [result for result in tool_results(request) if not result.loads_tools]:

@@ -8,7 +8,8 @@ from collections.abc import Set
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.cut_point import (
     history_of,
-    is_attachment,
+    is_preserved,
+    is_without_history,
     preserved_part,
     request_of,
     turn_prefix_of,
@@ -87,7 +88,8 @@ def summarize(messages: Messages, context: LayerContext) -> Step:
     out: list[Message] = [*head]
     edits: list[Edit] = []
     if summary is None:
-        out += [message for message in before if not is_attachment(message)]
+        drops_all = is_without_history(messages, cut)
+        out += filter(is_preserved, before) if drops_all else before
     else:
         preserved, edits = _preserved(before, repeated, count)
         out += preserved
