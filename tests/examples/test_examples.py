@@ -106,5 +106,6 @@ def test_examples_are_all_tested() -> None:
         "agent_loop_openai_format.py",
         "background_compaction.py",
         "library_use.py",
+        "local_model.py",
         "over_http.py",
     }

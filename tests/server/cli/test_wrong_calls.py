@@ -13,6 +13,7 @@ from mcp_server_compaction.cli import main
 # Arguments that a command needs before it checks the value of an option.
 ARGUMENTS = {
     "compact": ["s.json"],
+    "undo": ["s.json"],
     "compare": ["s.json"],
     "search": ["hello"],
     "token create": ["--user", "robin"],
@@ -140,7 +141,7 @@ def test_exit_code_is_2_when_a_call_is_invalid(call: Call, words: str, expected:
         ("compact nope", "No such file or session"),
         ("compact .", "Not a regular file: ."),
         (f"compact {os.devnull}", "Not a regular file"),
-        ("read o_0123456789abcdef01234567", "mcp-server-compaction search WORDS"),
+        ("read o_0123456789abcdef01234567", " search WORDS"),
         ("read transcript://nope/messages/0-1", "nope"),
         ("read s/7-9", "messages 0 to 0"),
         ("pin nope", "nope"),
