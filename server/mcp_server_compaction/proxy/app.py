@@ -208,15 +208,15 @@ class Exchange:
         It runs before the end is sent, because the end of an answer ends this task.
         """
         headers = [pair for pair in response.headers.raw if pair[0].lower() not in _HOP_HEADERS]
-        status, kept = response.status_code, bytearray()
+        status, answer = response.status_code, bytearray()
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         self._is_started = True
         async for piece in pieces:
             await self.send({"type": "http.response.body", "body": piece, "more_body": True})
-            if len(kept) < _MAX_READ_BYTES:
-                kept += piece
+            if len(answer) < _MAX_READ_BYTES:
+                answer += piece
         if examine is not None:
-            await examine(bytes(kept))
+            await examine(bytes(answer))
         await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _fail(self, error: httpx2.HTTPError) -> None:

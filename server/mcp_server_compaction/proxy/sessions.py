@@ -390,10 +390,10 @@ def _bare(message: JsonObject) -> list[JsonObject]:
     blocks = message.get("content")
     if message.get("role") != "assistant" or not is_list(blocks):
         return [message]
-    kept = [b for b in blocks if not (is_object(b) and b.get("type") in _THINKING)]
-    if len(kept) == len(blocks):
+    others = [b for b in blocks if not (is_object(b) and b.get("type") in _THINKING)]
+    if len(others) == len(blocks):
         return [message]
-    return [{**message, "content": kept}] if kept else []
+    return [{**message, "content": others}] if others else []
 
 
 def _without_tool_names(text: str) -> str:
