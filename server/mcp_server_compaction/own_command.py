@@ -5,7 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 
-_SCRIPT = "mcp-server-compaction"
+SCRIPT = "mcp-server-compaction"
 
 
 def own_command() -> str:
@@ -13,8 +13,8 @@ def own_command() -> str:
 
     A program in a virtual environment is called by its path, so its name alone is not found.
     """
-    if shutil.which(_SCRIPT):
-        return _SCRIPT
-    if Path(sys.argv[0]).name == _SCRIPT:
+    if shutil.which(SCRIPT):
+        return SCRIPT
+    if Path(sys.argv[0]).name == SCRIPT:
         return shlex.quote(sys.argv[0])
     return f"{shlex.quote(sys.executable)} -m mcp_server_compaction"

@@ -326,8 +326,10 @@ class TranscriptStore(Generic[S]):
         nodes = [next(state.tree.walk(name)) for name in heads]
         # Each context is tried once, the newest first, because a later list contains earlier ones.
         for stored in reversed([*contexts.all()]):
+            if stored.is_undo:
+                continue
             index = max((i for i, (name, _) in enumerate(nodes) if name == stored.end), default=-1)
-            if index < 0 or stored.is_undo:
+            if index < 0:
                 continue
             nodes = [*self._nodes_before(state, stored), *nodes[index + 1 :]]
             undone = receipts.index(stored.number - 1)

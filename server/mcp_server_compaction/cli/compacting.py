@@ -64,6 +64,19 @@ _MAX_POINTERS = 3  # for each layer
 # A resumed session should be small, but the default policy may leave a large context.
 _RESUME_TARGET = "30%"
 
+# Options that `undo` has as well.
+resume_option = click.option(
+    "--resume",
+    type=click.Choice(tuple(RESUME_FORMATS)),
+    help="Write a new session that this host can continue (default: none).",
+)
+receipt_option = click.option("--json", "as_json", is_flag=True, help="Print the receipt as JSON.")
+out_option = click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the messages to this .json or .jsonl file (default: not written).",
+)
+
 
 @click.command()
 @json_option
@@ -129,11 +142,7 @@ class _Outcome:
 
 @click.command()
 @click.argument("source", metavar="SESSION")
-@click.option(
-    "--resume",
-    type=click.Choice(tuple(RESUME_FORMATS)),
-    help="Write a new session that this host can continue (default: none).",
-)
+@resume_option
 @click.option(
     "--window",
     type=click.IntRange(1),
@@ -203,12 +212,8 @@ class _Outcome:
     type=click.Choice(tuple(FORMATS)),
     help="Convert the messages to this format first (default: not converted).",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the receipt as JSON.")
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the messages to this .json or .jsonl file (default: not written).",
-)
+@receipt_option
+@out_option
 @click.pass_context
 def compact(context: click.Context, /, **options: Any) -> None:
     """Compact a conversation, archive all its messages and report the result.

@@ -10,7 +10,15 @@ import click
 from anyio import to_thread
 from context_compaction import CompactRequest, CompactResult, compact, open_archive
 
-from mcp_server_compaction.cli.compacting import check_out, open_input, print_resume, write_messages
+from mcp_server_compaction.cli.compacting import (
+    check_out,
+    open_input,
+    out_option,
+    print_resume,
+    receipt_option,
+    resume_option,
+    write_messages,
+)
 from mcp_server_compaction.cli.terminal import config_of, say, say_exactly
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.resume import RESUME_FORMATS, Resumable
@@ -21,23 +29,15 @@ from mcp_server_compaction.reading.text_source import short_session
 @click.command()
 @click.argument("source", metavar="SESSION")
 @click.argument("number", metavar="[N]", required=False, type=click.IntRange(0))
-@click.option(
-    "--resume",
-    type=click.Choice(tuple(RESUME_FORMATS)),
-    help="Write a new session that this host can continue (default: none).",
-)
+@resume_option
 @click.option(
     "--window",
     type=click.IntRange(1),
     metavar="N",
     help="Refuse a list that does not fit a context window of N tokens (default: of the model).",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the receipt as JSON.")
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the messages to this .json or .jsonl file (default: not written).",
-)
+@receipt_option
+@out_option
 @click.pass_context
 def undo(
     context: click.Context,

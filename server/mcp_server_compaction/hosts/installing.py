@@ -30,8 +30,8 @@ from mcp_server_compaction.hosts.catalog import (
 )
 from mcp_server_compaction.hosts.config_text import changed_text, value_of
 from mcp_server_compaction.hosts.hook_events import LARGE_CHARS, as_list, as_object
+from mcp_server_compaction.own_command import SCRIPT
 
-_SCRIPT = "mcp-server-compaction"
 _MODULE = "mcp_server_compaction"
 _HOOK_COMMAND = re.compile(r"mcp[-_]server[-_]compaction(?:\.exe)?['\"]? hook\b")
 
@@ -70,10 +70,10 @@ class Installation:
 
 def this_program() -> list[str]:
     """Return a command that starts this program without a search in `PATH`."""
-    script = Path(sys.executable).parent / (_SCRIPT + (".exe" if sys.platform == "win32" else ""))
+    script = Path(sys.executable).parent / (SCRIPT + (".exe" if sys.platform == "win32" else ""))
     if script.is_file():
         return [str(script)]
-    in_path = shutil.which(_SCRIPT)
+    in_path = shutil.which(SCRIPT)
     return [str(Path(in_path).absolute())] if in_path else [sys.executable, "-m", _MODULE]
 
 
@@ -195,7 +195,7 @@ def _state_file(path: Path, suffix: str) -> Path:
     import platformdirs
 
     key = hashlib.blake2b(str(path).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
-    folder = platformdirs.user_state_path(_SCRIPT, appauthor=False) / "host-files"
+    folder = platformdirs.user_state_path(SCRIPT, appauthor=False) / "host-files"
     return folder / f"{path.name}.{key}.{suffix}"
 
 
@@ -316,7 +316,7 @@ def _with_server(
         )
     words = installed_command(host, value)
     program_stops = (
-        index for index, word in enumerate(words, 1) if _SCRIPT in word or word == _MODULE
+        index for index, word in enumerate(words, 1) if SCRIPT in word or word == _MODULE
     )
     earlier_flags, subcommand = _flags_by_name(words[next(program_stops, len(words)) :])
     flags = earlier_flags | _flags_by_name(installation.flags)[0]
@@ -404,7 +404,7 @@ def _is_own_hook(handler: Mapping[str, Json]) -> bool:
 
 def _is_own_entry(entry: Json) -> bool:
     text = str(entry)
-    return _SCRIPT in text or _MODULE in text
+    return SCRIPT in text or _MODULE in text
 
 
 def _plugin_change(file: Path, command: Sequence[str], flags: Sequence[str]) -> Change:
@@ -423,4 +423,4 @@ def _plugin_change(file: Path, command: Sequence[str], flags: Sequence[str]) -> 
 
 
 def _is_own_plugin(text: str | None) -> bool:
-    return (text or "").startswith(f"// {_SCRIPT}: written by")
+    return (text or "").startswith(f"// {SCRIPT}: written by")
