@@ -22,8 +22,8 @@ from typing import Any
 
 import anyio
 from context_compaction import formats
-from context_compaction.archive import Query
 from context_compaction.archive.local.archive import LocalArchive, open_archive
+from context_compaction.archive.values import Query
 from context_compaction.errors import ArchiveError, ArchiveFullError
 
 WRITERS = 8

@@ -17,8 +17,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import anyio
-from context_compaction.archive import Query
 from context_compaction.archive.local.archive import open_archive
+from context_compaction.archive.values import Query
 from mcp_server_compaction.hosts.importing import Importer, files_to_import
 
 SESSION_MESSAGES = 1_000

@@ -26,9 +26,10 @@ import anyio
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from context_compaction import formats
-from context_compaction.archive import Archive, Query
+from context_compaction.archive.archive import Archive
 from context_compaction.archive.documents import message_text
 from context_compaction.archive.local.archive import open_archive
+from context_compaction.archive.values import Query
 from rank_bm25 import BM25Okapi  # pyright: ignore[reportMissingTypeStubs]
 
 from tests.support.corpus import all_transcripts

@@ -28,12 +28,12 @@ import anyio
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from context_compaction import formats
-from context_compaction.archive import Query, SearchPage
 from context_compaction.archive.local.archive import LocalArchive, open_archive
 from context_compaction.archive.local.index import IndexRows, SearchIndex
 from context_compaction.archive.search.filters import filter_of
 from context_compaction.archive.search.patterns import Batch, newest_batch, scan
 from context_compaction.archive.search.words import words_page
+from context_compaction.archive.values import Query, SearchPage
 
 SESSION_MESSAGES = 500
 APPEND_MESSAGES = 100

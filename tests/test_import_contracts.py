@@ -63,7 +63,7 @@ def test_the_contracts_hold(tree: Path) -> None:
         ("layers/microcompact", "import os", "a layer is a plain function"),
         (
             "policies",
-            "from context_compaction.archive import Archive",
+            "from context_compaction.archive.archive import Archive",
             "the session know the archive",
         ),
         ("layers/summary_message", "import anthropic", "knows no protocol, no provider"),

@@ -22,10 +22,11 @@ from tempfile import TemporaryDirectory
 
 import anyio
 from context_compaction import formats
-from context_compaction.archive import Archive, Query
+from context_compaction.archive.archive import Archive
 from context_compaction.archive.documents import message_text
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.tokenizer import words_of
+from context_compaction.archive.values import Query
 from context_compaction.formats.session_files.read import read_conversation
 from context_compaction.messages.model import compact_json
 from context_compaction.tokens.counter import counter_for

@@ -4,9 +4,9 @@ from .activity.files import follow_files as follow_files
 from .activity.known_file import KnownFile as KnownFile
 from .activity.outcome import TERMINAL_CODE as TERMINAL_CODE
 from .activity.shown import is_cut as is_cut
-from .archive import (
+from .archive.archive import Archive as Archive
+from .archive.values import (
     AccessToken as AccessToken,
-    Archive as Archive,
     ArchivedMessage as ArchivedMessage,
     CompactedLists as CompactedLists,
     ContextEntry as ContextEntry,

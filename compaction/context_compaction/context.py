@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from context_compaction.activity.known_file import FileState, KnownFile
-from context_compaction.archive import AppendResult
+from context_compaction.archive.values import AppendResult
 from context_compaction.budget import TokenBudget
 from context_compaction.compaction_state import (
     NO_REJECTIONS,

@@ -15,8 +15,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from context_compaction.archive import Archive, ArchivedMessage, OutputSlice
+from context_compaction.archive.archive import Archive
 from context_compaction.archive.opening import open_archive
+from context_compaction.archive.values import ArchivedMessage, OutputSlice
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest

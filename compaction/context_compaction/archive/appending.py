@@ -9,12 +9,12 @@ from math import isfinite
 from operator import itemgetter
 from typing import Any
 
-from context_compaction.archive import NO_SEQ, AppendResult, ContextEntry, MatchedContext
 from context_compaction.archive.documents import role_of, tools_of
 from context_compaction.archive.histories import Placed
 from context_compaction.archive.records import Record, externalise
 from context_compaction.archive.transcript_state import TranscriptState
 from context_compaction.archive.transcripts import TranscriptStore
+from context_compaction.archive.values import NO_SEQ, AppendResult, ContextEntry, MatchedContext
 from context_compaction.errors import (
     ArchiveDamagedError,
     InvalidMessageError,
@@ -66,8 +66,49 @@ class PlacedList:
         return None not in self.placed.seqs and not self.placed.repeats
 
 
-class ListAppend:
-    """One call of `Archive.append`, which describes the arguments."""
+def append(
+    store: TranscriptStore[Any],
+    session_id: str,
+    messages: Sequence[Message],
+    *,
+    format: str,
+    parent_session_id: str | None = None,
+    after: str = ROOT,
+    dry_run: bool = False,
+    least_shared: int = 0,
+) -> AppendResult:
+    """Store the new messages of a list; they survive power loss when this returns.
+
+    The list is compared with the session by a chain of hashes. Its longest start that the
+    transcript or a context of `commit` contains is not stored again. A later part is not stored
+    again if another branch contains it, because the host keeps only the newest messages or
+    rewrote an earlier one. All other messages are stored; an edited list becomes a branch.
+    Each message is stored as its `source`, the host's object.
+
+    Args:
+        store: The transcripts of a tenant.
+        session_id: ID of the session.
+        messages: The messages.
+        format: Format of the messages.
+        parent_session_id: The session that started this one, if any.
+        after: `head` of an earlier result. The messages follow that branch, and the messages
+            of the branch are not passed again.
+        dry_run: Whether to write nothing and only report the numbers that messages would get.
+        least_shared: Write nothing if the list is a new branch that shares fewer messages.
+
+    Raises:
+        SettingsError: An ID or the format is invalid, or a message has no source.
+        InvalidMessageError: A message cannot be written as JSON.
+        NotFoundError: The session does not have the branch `after`.
+        ArchiveFullError: The archive's disk is full; nothing of the call was stored.
+        ArchiveBusyError: Other processes used the session for too long.
+    """
+    call = _ListAppend(store, session_id, messages, format, after)
+    return call.run(parent_session_id, dry_run=dry_run, least_shared=least_shared)
+
+
+class _ListAppend:
+    """One call of `append`, which describes the arguments."""
 
     def __init__(
         self,

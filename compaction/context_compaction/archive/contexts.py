@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_compaction.archive import NO_SEQ
 from context_compaction.archive.histories import HistoryTree, MissingHistoryError, Node
 from context_compaction.archive.records import LoggedRecord
+from context_compaction.archive.values import NO_SEQ
 from context_compaction.messages.history_hash import ROOT, chain_hashes
 
 # A list may continue from any of the newest contexts, because agents may share a session.

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
 
-from context_compaction.archive import NO_SEQ
 from context_compaction.archive.records import LinePlace
+from context_compaction.archive.values import NO_SEQ
 from context_compaction.errors import ArchiveDamagedError
 from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hash, chain_hashes
 

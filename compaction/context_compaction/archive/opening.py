@@ -9,7 +9,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from context_compaction.archive import Archive, SessionInfo, shown_address
+from context_compaction.archive.archive import Archive
+from context_compaction.archive.values import SessionInfo, shown_address
 from context_compaction.errors import ArchiveError, SettingsError
 from context_compaction.redaction import RedactionMode
 

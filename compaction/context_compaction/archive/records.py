@@ -44,7 +44,7 @@ from typing import Any
 
 import zstandard
 
-from context_compaction.archive import OutputInfo, OutputSlice
+from context_compaction.archive.values import OutputInfo, OutputSlice
 from context_compaction.errors import ArchiveDamagedError, QueryError, SettingsError
 from context_compaction.messages.edits import OUTPUT_ID_HEX_DIGITS, OUTPUT_ID_PREFIX, Blob
 from context_compaction.messages.model import JsonObject, is_list, is_object, utf8_json

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from context_compaction.archive import PrunePlan, PruneRules, SessionUsage, Usage
+from context_compaction.archive.values import PrunePlan, PruneRules, SessionUsage, Usage
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from context_compaction.archive import (
-    NO_SEQ,
-    ArchivedMessage,
-    CompactedLists,
-    ContextEntry,
-    CopiedRecord,
-    History,
-    OutputInfo,
-    SessionInfo,
-    StoredReceipt,
-    part_of,
-)
 from context_compaction.archive.contexts import StoredContext
 from context_compaction.archive.documents import TITLE_TOOL, message_text, title_of
 from context_compaction.archive.histories import MessageNode, Node
@@ -38,6 +26,17 @@ from context_compaction.archive.records import (
     info_of,
 )
 from context_compaction.archive.transcript_state import TranscriptState
+from context_compaction.archive.values import (
+    NO_SEQ,
+    ArchivedMessage,
+    CompactedLists,
+    ContextEntry,
+    CopiedRecord,
+    History,
+    OutputInfo,
+    SessionInfo,
+    StoredReceipt,
+)
 from context_compaction.errors import (
     ArchiveDamagedError,
     NotFoundError,
@@ -52,6 +51,7 @@ from context_compaction.redaction import check_no_secret, redact_blob, redact_js
 from context_compaction.request import check_session_id
 
 S = TypeVar("S", bound=TranscriptState)
+T = TypeVar("T")
 
 _COPY_BYTES = 16 * 1024 * 1024  # of records that one call of `records` returns
 
@@ -96,7 +96,7 @@ class Sessions(Protocol[S]):
 
 
 class TranscriptStore(Generic[S]):
-    """All transcripts of one tenant. `Archive` describes the methods with the same names."""
+    """All transcripts of one tenant. `Archive` offers the public methods that name a session."""
 
     def __init__(self, sessions: Sessions[S], *, redacts: bool) -> None:
         """With `redacts`, secrets are removed from everything that is written."""
@@ -129,13 +129,30 @@ class TranscriptStore(Generic[S]):
     def commit(
         self,
         session_id: str,
-        blobs: Sequence[Blob],
-        receipt: JsonObject | None,
-        context: Sequence[ContextEntry],
-        head: str,
-        listed: str,
+        *,
+        blobs: Sequence[Blob] = (),
+        receipt: JsonObject | None = None,
+        context: Sequence[ContextEntry] = (),
+        head: str = "",
+        listed: str = "",
     ) -> None:
-        """See `Archive.commit`. Large outputs are durable before the record that names them."""
+        """Store outputs, a receipt, and the context that a compaction left; durable on return.
+
+        Args:
+            session_id: ID of the session.
+            blobs: Outputs.
+            receipt: Receipt of the compaction.
+            context: Messages that the compaction left.
+            head: `head` of the list that was compacted, as `append` returned it.
+            listed: Chain hash of that list with its matched context, or "" without one.
+
+        Raises:
+            SettingsError: The ID of the session or of an output is invalid.
+            NotFoundError: The context refers to a message that the session does not have.
+            ArchiveFullError: The archive's disk is full; nothing of the call was stored.
+            ArchiveBusyError: Other processes used the session for too long.
+            ArchiveDamagedError: An output with this ID has different content.
+        """
         self.check_id(session_id)
         outputs = {blob.output_id: describe_blob(blob) for blob in blobs}
         if self.redacts:
@@ -205,18 +222,30 @@ class TranscriptStore(Generic[S]):
         return entries
 
     def context(
-        self, session_id: str, after: int, limit: int | None
+        self, session_id: str, *, after: int = 0, limit: int | None = None
     ) -> tuple[str, list[JsonObject]]:
-        """See `Archive.context`."""
+        """Return the format and the messages of the session's current context.
+
+        That is the newest context of `commit`, or else the transcript, with the messages that were
+        appended after it.
+
+        Args:
+            session_id: ID of the session.
+            after: Number of first messages to skip; if negative, return only the last messages.
+            limit: Maximum number of messages.
+        """
         state = self.existing(session_id)
-        entries = [*part_of(state.contexts.current_entries(), after, limit)]
+        entries = _part_of(state.contexts.current_entries(), after, limit)
         made = self._made_messages(state, {content for content, seq in entries if seq == NO_SEQ})
         originals = iter(self.raws(state, [seq for _, seq in entries if seq != NO_SEQ]))
         raws = [made[name] if seq == NO_SEQ else next(originals) for name, seq in entries]
         return state.format, raws
 
     def context_name(self, session_id: str) -> str:
-        """See `Archive.context_name`."""
+        """Return the `history_hash` of all messages that `context` returns.
+
+        No message is read. With redaction it is the hash of the list before redaction.
+        """
         entries = self.existing(session_id).contexts.current_entries()
         return (ROOT, *chain_hashes([content for content, _ in entries]))[-1]
 
@@ -240,7 +269,7 @@ class TranscriptStore(Generic[S]):
         return found
 
     def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
-        """See `Archive.damaged_messages`."""
+        """Return the numbers from `start` to `stop` of messages that can no longer be read."""
         state = self.existing(session_id)
         if len(state.messages) == state.next_seq:
             return []
@@ -248,9 +277,22 @@ class TranscriptStore(Generic[S]):
         return [seq for seq in within if seq not in state.messages]
 
     def read_messages(
-        self, session_id: str, start: int, stop: int, head: str | None
+        self, session_id: str, start: int, stop: int, *, head: str | None = None
     ) -> list[ArchivedMessage]:
-        """See `Archive.read_messages`."""
+        """Return the messages with numbers from `start` to `stop`, inclusive, in order.
+
+        Damaged messages are left out; `health` reports them.
+
+        Args:
+            session_id: ID of the session.
+            start: First number.
+            stop: Last number.
+            head: Return only messages of this branch; None for messages of all branches.
+
+        Raises:
+            NotFoundError: The archive has no such session, or the session no such branch.
+            ArchiveDamagedError: A part of the branch cannot be read.
+        """
         if not 0 <= start <= stop:
             raise QueryError(
                 f"Invalid message range {start} to {stop}. Use a start from 0 and a stop that is "
@@ -268,7 +310,7 @@ class TranscriptStore(Generic[S]):
         ]
 
     def history(self, session_id: str, head: str) -> History:
-        """See `Archive.history`."""
+        """Return the branch with a head, given at least 12 characters of the head."""
         state = self.existing(session_id)
         seqs = tuple(state.history(head))
         name = state.tree.find(head) or head
@@ -276,8 +318,8 @@ class TranscriptStore(Generic[S]):
         outputs = (o for number in receipts for o in state.receipts[number].head["outputs"])
         return History(name[:HEAD_CHARS], seqs, frozenset(outputs))
 
-    def branches(self, session_id: str, limit: int) -> tuple[list[History], int]:
-        """See `Archive.branches`. A damaged branch is counted, but not returned."""
+    def branches(self, session_id: str, *, limit: int = 5) -> tuple[list[History], int]:
+        """Return the newest branches, newest first, and the number of all branches."""
         names = self.existing(session_id).tree.branches()
         branches: list[History] = []
         for name in names:
@@ -290,17 +332,40 @@ class TranscriptStore(Generic[S]):
         return branches, len(names)
 
     def receipts(
-        self, session_id: str, heads: Collection[str] | None, after: int, limit: int | None
-    ) -> list[StoredReceipt]:
-        """See `Archive.receipts`."""
+        self,
+        session_id: str,
+        *,
+        heads: Collection[str] | None = None,
+        after: int = 0,
+        limit: int | None = None,
+    ) -> list[JsonObject]:
+        """Return receipts of the session's compactions, oldest first.
+
+        Args:
+            session_id: ID of the session.
+            heads: Return only receipts of compactions that the list with these `heads` of `append`
+                went through; None for receipts of all branches.
+            after: Number of first receipts to skip; if negative, return only the last receipts.
+            limit: Maximum number of receipts.
+        """
         state = self.existing(session_id)
         numbers = sorted(state.receipts) if heads is None else state.receipts_of(heads)
-        records = [state.receipts[number] for number in part_of(numbers, after, limit)]
-        pairs = zip(records, self.sessions.bodies(state, records), strict=True)
-        return [StoredReceipt(float(record.head["ts"]), body) for record, body in pairs]
+        records = [state.receipts[number] for number in _part_of(numbers, after, limit)]
+        return self.sessions.bodies(state, records)
+
+    def stored_receipts(self, session_id: str) -> list[StoredReceipt]:
+        """Return all receipts of the session with their times, oldest first."""
+        records = sorted(self.existing(session_id).receipts.items())
+        times = [float(record.head["ts"]) for _, record in records]
+        return [*map(StoredReceipt, times, self.receipts(session_id))]
 
     def compacted_lists(self, session_id: str, number: int) -> CompactedLists:
-        """See `Archive.compacted_lists`."""
+        """Return the lists before and after a compaction.
+
+        Args:
+            session_id: ID of the session.
+            number: Number of its receipt, from 0 for the oldest, or from -1 for the newest.
+        """
         state = self.existing(session_id)
         numbers = sorted(state.receipts)
         if not -len(numbers) <= number < len(numbers):
@@ -320,7 +385,20 @@ class TranscriptStore(Generic[S]):
     def list_before(
         self, session_id: str, number: int | None, heads: Sequence[str]
     ) -> tuple[int, list[ContextEntry]]:
-        """See `Archive.list_before`."""
+        """Return the list that a compaction replaced, followed by everything since.
+
+        Args:
+            session_id: ID of the session.
+            number: Number of the compaction's receipt, from 0; None for the newest of the list.
+            heads: Chain hashes of all histories with which the current list starts.
+
+        Returns:
+            The number of the receipt, and the messages.
+
+        Raises:
+            NotFoundError: The list did not go through that compaction.
+            ArchiveDamagedError: A message cannot be read.
+        """
         state = self.existing(session_id)
         contexts, receipts = state.contexts, sorted(state.receipts)
         nodes = [next(state.tree.walk(name)) for name in heads]
@@ -395,7 +473,7 @@ class TranscriptStore(Generic[S]):
         ]
 
     def session_info(self, session_id: str) -> SessionInfo:
-        """See `Archive.session_info`."""
+        """Return the description of a session."""
         state = self.existing(session_id)
         return SessionInfo(
             session_id=session_id,
@@ -431,14 +509,14 @@ class TranscriptStore(Generic[S]):
         info = info_of(record.head, session_id)
         return StoredOutput(info, self.body(state, record), self.sessions.blobs)
 
-    def outputs(self, session_id: str, limit: int | None) -> list[OutputInfo]:
-        """See `Archive.outputs`."""
+    def outputs(self, session_id: str, *, limit: int | None = None) -> list[OutputInfo]:
+        """Return at most `limit` outputs of the session, newest first."""
         state = self.existing(session_id)
         records = sorted(state.outputs.values(), key=lambda record: -record.head["n"])
         return [info_of(record.head, session_id) for record in records[:limit]]
 
-    def retain(self, session_id: str, *, retained: bool) -> None:
-        """See `Archive.retain`."""
+    def retain(self, session_id: str, *, retained: bool = True) -> None:
+        """Protect a session and its descendants from pruning, or end the protection."""
         self.existing(session_id)
         with self.sessions.writing(session_id) as state:
             self.sessions.secure(state)
@@ -462,8 +540,12 @@ class TranscriptStore(Generic[S]):
         (body,) = self.sessions.bodies(state, [record])
         return body
 
-    def records(self, session_id: str, after: int, limit: int) -> list[CopiedRecord]:
-        """See `Archive.records`."""
+    def records(self, session_id: str, *, after: int, limit: int) -> list[CopiedRecord]:
+        """Return the session's records in order, without the first `after` records.
+
+        At most `limit` records are returned, and fewer if they are large. The list is empty at the
+        end, and if the session does not exist.
+        """
         state = self.sessions.state(check_session_id(session_id))
         chosen: list[LoggedRecord] = []
         size_bytes = 0
@@ -484,10 +566,15 @@ class TranscriptStore(Generic[S]):
         self,
         session_id: str,
         records: Sequence[CopiedRecord],
+        *,
         after: int,
-        parent_session_id: str | None,
+        parent_session_id: str | None = None,
     ) -> None:
-        """See `Archive.add_records`."""
+        """Append records of another archive after the first `after` records of the session.
+
+        Raises:
+            SettingsError: The session has another number of records.
+        """
         check_session_id(session_id)
         sessions, blobs = self.sessions, self.sessions.blobs
         with sessions.writing(session_id, opens=bool(records) and not after) as state:
@@ -510,6 +597,11 @@ class TranscriptStore(Generic[S]):
             ]
             if new:
                 sessions.write(state, session_id, parent_session_id, new)
+
+
+def _part_of(values: Sequence[T], after: int, limit: int | None) -> list[T]:
+    """Return the part of `values` that `receipts` describes for `after` and `limit`."""
+    return [*values[after:]][:limit]
 
 
 def _is_stored(state: TranscriptState, head: JsonObject) -> bool:

@@ -11,7 +11,7 @@ from functools import partial
 
 from anyio import to_thread
 
-from context_compaction.archive import Archive
+from context_compaction.archive.archive import Archive
 from context_compaction.context import (
     CompactionContext,
     FilesInWork,

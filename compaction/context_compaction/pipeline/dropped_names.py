@@ -15,7 +15,8 @@ from anyio import to_thread
 
 from context_compaction import formats
 from context_compaction.activity.outcome import error_line, is_failed
-from context_compaction.archive import Archive, CompactedLists, ContextEntry
+from context_compaction.archive.archive import Archive
+from context_compaction.archive.values import CompactedLists, ContextEntry
 from context_compaction.messages.model import (
     JsonObject,
     Message,

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from context_compaction import formats
-from context_compaction.archive import Archive, ArchivedMessage
+from context_compaction.archive.archive import Archive
+from context_compaction.archive.values import ArchivedMessage
 from context_compaction.compaction_state import CompactionState, shortened_output_id
 from context_compaction.context import CompactionContext, OriginalMessages, Originals, Plan
 from context_compaction.errors import ArchiveDamagedError, NotFoundError

@@ -7,7 +7,7 @@ from functools import partial
 from anyio import to_thread
 
 from context_compaction import formats
-from context_compaction.archive import Archive
+from context_compaction.archive.archive import Archive
 from context_compaction.budget import TokenBudget, check_budget, token_budget_of
 from context_compaction.context import CompactionContext, ReceivedInput, Session
 from context_compaction.errors import (

@@ -17,7 +17,8 @@ from anyio import to_thread
 
 from context_compaction import formats
 from context_compaction.activity.background import running_jobs
-from context_compaction.archive import AppendResult, Archive
+from context_compaction.archive.archive import Archive
+from context_compaction.archive.values import AppendResult
 from context_compaction.compaction_state import SavedSummary, wait_seconds
 from context_compaction.context import (
     CompactionContext,

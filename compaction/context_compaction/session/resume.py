@@ -19,7 +19,8 @@ from functools import partial
 from anyio import to_thread
 
 from context_compaction import formats
-from context_compaction.archive import AppendResult, Archive, MatchedContext
+from context_compaction.archive.archive import Archive
+from context_compaction.archive.values import AppendResult, MatchedContext
 from context_compaction.compaction_state import (
     CompactionState,
     hashes_made_by,

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from context_compaction.archive import Archive, ContextEntry
+from context_compaction.archive.archive import Archive
+from context_compaction.archive.values import ContextEntry
 from context_compaction.compaction_state import (
     CompactionState,
     ModelCall,

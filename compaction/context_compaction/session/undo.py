@@ -9,7 +9,8 @@ from dataclasses import asdict, replace
 
 from anyio import to_thread
 
-from context_compaction.archive import Archive, ContextEntry
+from context_compaction.archive.archive import Archive
+from context_compaction.archive.values import ContextEntry
 from context_compaction.budget import TokenBudget, token_budget_of, window_of
 from context_compaction.compaction_state import CompactionState, with_state
 from context_compaction.context import Session

@@ -12,20 +12,14 @@ from unicodedata import normalize
 
 import pytest
 from context_compaction import formats
-from context_compaction.archive import (
-    DEFAULT_TENANT,
-    AccessToken,
-    Archive,
-    ContextEntry,
-    Hit,
-    PruneRules,
-    Query,
-)
+from context_compaction.archive.archive import Archive
 from context_compaction.archive.documents import TITLE_TOOL
+from context_compaction.archive.values import AccessToken, ContextEntry, Hit, PruneRules, Query
 from context_compaction.errors import InvalidMessageError, NotFoundError, QueryError, SettingsError
 from context_compaction.messages.edits import Blob, make_blob, output_id_of
 from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import Message, make_message
+from context_compaction.request import DEFAULT_TENANT
 
 Json = dict[str, Any]
 Check = Callable[[Archive], Awaitable[None]]

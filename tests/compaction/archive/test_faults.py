@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
-from context_compaction.archive import Query
 from context_compaction.archive.local.archive import LocalArchive, open_archive
+from context_compaction.archive.values import Query
 from context_compaction.errors import (
     ArchiveBusyError,
     ArchiveDamagedError,

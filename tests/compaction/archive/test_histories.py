@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from context_compaction.archive import Archive, Query
+from context_compaction.archive.archive import Archive
 from context_compaction.archive.histories import HistoryTree, MessageNode
 from context_compaction.archive.records import LinePlace
+from context_compaction.archive.values import Query
 from context_compaction.messages.history_hash import ROOT, chain_hash
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest

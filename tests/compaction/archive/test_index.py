@@ -14,8 +14,9 @@ from typing import Any
 
 import anyio
 import pytest
-from context_compaction.archive import Archive, Query, SearchPage
+from context_compaction.archive.archive import Archive
 from context_compaction.archive.local.archive import open_archive
+from context_compaction.archive.values import Query, SearchPage
 from context_compaction.errors import ArchiveError, NotFoundError
 from context_compaction.messages.edits import make_blob
 from hypothesis import example, given, settings

@@ -9,7 +9,8 @@ from typing import Any
 
 import anyio
 import pytest
-from context_compaction.archive import Archive, transcript_state
+from context_compaction.archive import transcript_state
+from context_compaction.archive.archive import Archive
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.local.durable_files import locked, make_folder
 from context_compaction.archive.local.log import session_folder, session_key

@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import pytest
 from context_compaction import formats
-from context_compaction.archive import Query
 from context_compaction.archive.local.archive import open_archive
+from context_compaction.archive.values import Query
 from context_compaction.errors import (
     ArchiveError,
     InvalidMessageError,

@@ -16,7 +16,7 @@ import anyio
 import psycopg
 import pytest
 from context_compaction import open_archive
-from context_compaction.archive import Archive
+from context_compaction.archive.archive import Archive
 from context_compaction.archive.postgres.database import PARTITIONS
 
 from tests.compaction.archive.archive_contract import CONTRACT, Check, add, user

@@ -8,8 +8,8 @@ from random import Random
 from typing import Any
 
 import anyio
-from context_compaction.archive import ContextEntry
 from context_compaction.archive.local.archive import open_archive
+from context_compaction.archive.values import ContextEntry
 from context_compaction.errors import NotFoundError
 from context_compaction.messages.edits import Blob, make_blob
 
@@ -239,7 +239,7 @@ import os, sys
 from pathlib import Path
 import anyio
 from context_compaction import formats
-from context_compaction.archive import ContextEntry
+from context_compaction.archive.values import ContextEntry
 from context_compaction.archive.local.archive import open_archive
 
 async def main(root):

@@ -13,8 +13,9 @@ import anyio
 import pytest
 from anyio.abc import ByteReceiveStream, Process
 from anyio.streams.text import TextReceiveStream
-from context_compaction.archive import Archive, Query
+from context_compaction.archive.archive import Archive
 from context_compaction.archive.local.archive import open_archive
+from context_compaction.archive.values import Query
 
 from tests.compaction.archive.archive_contract import add, found, user
 
@@ -126,7 +127,7 @@ async def test_processes_build_one_index_together(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 import anyio
-from context_compaction.archive import Query
+from context_compaction.archive.values import Query
 from context_compaction.archive.local.archive import open_archive
 
 async def main(root, index):

@@ -7,9 +7,9 @@ from typing import Literal
 
 import pytest
 from context_compaction import formats
-from context_compaction.archive import Query, SearchPage
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.search.hits import passage_span
+from context_compaction.archive.values import Query, SearchPage
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

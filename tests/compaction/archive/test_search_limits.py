@@ -7,9 +7,9 @@ import anyio
 import pytest
 from anyio import from_thread
 from context_compaction import errors
-from context_compaction.archive import Query
 from context_compaction.archive.local.archive import LocalArchive, open_archive
 from context_compaction.archive.search import words
+from context_compaction.archive.values import Query
 
 from tests.compaction.archive.archive_contract import add, user
 

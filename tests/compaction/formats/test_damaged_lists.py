@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import pytest
 from context_compaction import CompactRequest, CompactResult, compact
-from context_compaction.archive import Query
+from context_compaction.archive.values import Query
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
 from hypothesis import given
 from hypothesis import strategies as st

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from context_compaction.archive import Archive
+from context_compaction.archive.archive import Archive
 from context_compaction.layers.collapse import finished_sub_tasks
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest

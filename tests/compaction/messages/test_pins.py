@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 from context_compaction import CompactRequest, CompactResult, SettingsError, compact
-from context_compaction.archive import Archive
+from context_compaction.archive.archive import Archive
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

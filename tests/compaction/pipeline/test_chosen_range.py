@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 from context_compaction import CompactRequest, CompactResult, compact
-from context_compaction.archive import Archive
+from context_compaction.archive.archive import Archive
 from context_compaction.errors import SettingsError
 from context_compaction.policies import POLICIES
 from hypothesis import given

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from context_compaction import CompactRequest, compact, read_dropped_names
-from context_compaction.archive import Archive, Query
+from context_compaction.archive.archive import Archive
+from context_compaction.archive.values import Query
 from context_compaction.errors import NotFoundError
 from context_compaction.result import CompactResult
 

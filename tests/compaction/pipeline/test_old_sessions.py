@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from context_compaction import CompactRequest, compact
-from context_compaction.archive import Archive, ArchivedMessage, OutputSlice
+from context_compaction.archive.archive import Archive
 from context_compaction.archive.local.archive import open_archive
+from context_compaction.archive.values import ArchivedMessage, OutputSlice
 from context_compaction.messages.model import compact_json
 from context_compaction.messages.placeholders import removed_span, summary_text
 from context_compaction.summarizers.extractive.shortened import (

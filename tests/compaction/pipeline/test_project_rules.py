@@ -9,7 +9,7 @@ from itertools import takewhile
 
 import pytest
 from context_compaction import CompactRequest, CompactResult, compact
-from context_compaction.archive import Archive
+from context_compaction.archive.archive import Archive
 from context_compaction.tokens.counter import counter_for
 from hypothesis import given, settings
 from hypothesis import strategies as st

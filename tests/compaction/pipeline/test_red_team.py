@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from context_compaction import CompactRequest, CompactResult, compact
-from context_compaction.archive import Archive
+from context_compaction.archive.archive import Archive
 from context_compaction.formats.session_files.read import read_conversation
 
 from tests.support.json_types import Json

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import anyio
 import pytest
-from context_compaction.archive import Archive
+from context_compaction.archive.archive import Archive
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.errors import InvalidMessageError, SettingsError
 from context_compaction.messages.edits import Edit

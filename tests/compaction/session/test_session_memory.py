@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from context_compaction.archive import Archive
+from context_compaction.archive.archive import Archive
 from context_compaction.pipeline import summarize
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest

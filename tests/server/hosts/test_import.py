@@ -14,8 +14,8 @@ import anyio
 import pytest
 import zstandard
 from click.testing import CliRunner, Result
-from context_compaction.archive import Query
 from context_compaction.archive.local.archive import open_archive
+from context_compaction.archive.values import Query
 from context_compaction.formats.session_files.read import read_conversation
 from context_compaction.messages.model import is_list, is_object, text_of
 from mcp_server_compaction.cli import main

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from context_compaction.archive import Archive
+from context_compaction.archive.archive import Archive
 from context_compaction.archive.local.archive import open_archive
 from mcp import Client
 from mcp_server_compaction.hosts.session_imports import SessionImports

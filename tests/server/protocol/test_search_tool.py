@@ -5,7 +5,8 @@ from typing import Any, cast
 
 import pytest
 from context_compaction import open_archive
-from context_compaction.archive import Archive, Query, SearchPage
+from context_compaction.archive.archive import Archive
+from context_compaction.archive.values import Query, SearchPage
 from context_compaction.formats import parse
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.tools.search_transcript import search_briefly

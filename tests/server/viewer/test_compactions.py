@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from context_compaction.archive import CompactedLists, ContextEntry
+from context_compaction.archive.values import CompactedLists, ContextEntry
 from context_compaction.layers import LAYERS
 from hypothesis import given
 from hypothesis import strategies as st

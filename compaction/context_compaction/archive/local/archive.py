@@ -15,14 +15,7 @@ from weakref import WeakValueDictionary
 from anyio import CancelScope, CapacityLimiter, Lock, to_thread
 from platformdirs import user_cache_path
 
-from context_compaction.archive import (
-    DEFAULT_TENANT,
-    AccessToken,
-    Archive,
-    Health,
-    SessionInfo,
-    check_tenant,
-)
+from context_compaction.archive.archive import Archive
 from context_compaction.archive.local.durable_files import (
     explaining,
     make_folder,
@@ -40,8 +33,10 @@ from context_compaction.archive.local.maintenance import (
 from context_compaction.archive.local.sessions import LocalSessions, LocalState, refresh
 from context_compaction.archive.retention import StoredSizes
 from context_compaction.archive.transcripts import TranscriptStore
+from context_compaction.archive.values import AccessToken, Health, SessionInfo, check_tenant
 from context_compaction.errors import ArchiveError, NotFoundError, SettingsError
 from context_compaction.redaction import RedactionMode
+from context_compaction.request import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from sqlite3 import Connection

@@ -24,7 +24,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from context_compaction.archive import NO_SEQ, History, SessionInfo
 from context_compaction.archive.documents import DocText, doc_text
 from context_compaction.archive.local.durable_files import MissingFileError, explaining, read_at
 from context_compaction.archive.local.index_file import IndexFile
@@ -64,6 +63,7 @@ from context_compaction.archive.search.filters import (
     session_page,
 )
 from context_compaction.archive.tokenizer import QueryTerm, stems_of_prefix
+from context_compaction.archive.values import NO_SEQ, History, SessionInfo
 from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoundError
 
 # A folder's time stamp reliably shows later changes only if it is older than this, because some

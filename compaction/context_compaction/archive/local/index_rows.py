@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from context_compaction.archive import NO_SEQ
 from context_compaction.archive.documents import (
     MIN_DOC_TERMS,
     TITLE_TOOL,
@@ -22,6 +21,7 @@ from context_compaction.archive.local.log import BlobStore, SegmentPart, decode_
 from context_compaction.archive.records import LoggedRecord
 from context_compaction.archive.search.filters import INDEX_VERSION, tags_of
 from context_compaction.archive.tokenizer import terms_of
+from context_compaction.archive.values import NO_SEQ
 
 # FTS5 can delete rows of a contentless table since this version.
 CAN_DELETE_ROWS: bool = sqlite3.sqlite_version_info >= (3, 43)

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from context_compaction.archive import Health
 from context_compaction.archive.local.durable_files import (
     explaining,
     locked,
@@ -33,6 +32,7 @@ from context_compaction.archive.local.log import (
 )
 from context_compaction.archive.local.sessions import LocalState, refresh
 from context_compaction.archive.retention import StoredSession, StoredSizes
+from context_compaction.archive.values import Health
 from context_compaction.errors import NotFoundError
 from context_compaction.request import check_session_id
 

@@ -13,13 +13,7 @@ from weakref import WeakValueDictionary
 from anyio import CancelScope, CapacityLimiter, Lock, to_thread
 from psycopg.types.json import Jsonb
 
-from context_compaction.archive import (
-    AccessToken,
-    Archive,
-    Health,
-    SessionInfo,
-    check_tenant,
-)
+from context_compaction.archive.archive import Archive
 from context_compaction.archive.postgres.blobs import (
     TenantBlobs,
     forget_unnamed,
@@ -34,6 +28,7 @@ from context_compaction.archive.search.filters import Check, RowsOf, session_cur
 from context_compaction.archive.search.patterns import SCAN_SECONDS
 from context_compaction.archive.transcript_state import StateCache
 from context_compaction.archive.transcripts import TranscriptStore
+from context_compaction.archive.values import AccessToken, Health, SessionInfo, check_tenant
 from context_compaction.errors import ArchiveBusyError, NotFoundError
 from context_compaction.redaction import RedactionMode
 

@@ -24,13 +24,14 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool, PoolTimeout
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from context_compaction.archive import DEFAULT_TENANT, check_tenant, shown_address
+from context_compaction.archive.values import check_tenant, shown_address
 from context_compaction.errors import (
     ArchiveBusyError,
     ArchiveError,
     ArchiveFullError,
     SettingsError,
 )
+from context_compaction.request import DEFAULT_TENANT
 
 T = TypeVar("T")
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"

@@ -28,7 +28,6 @@ from math import inf
 from typing import Any, NamedTuple, TypeAlias
 from zlib import crc32
 
-from context_compaction.archive import NO_SEQ
 from context_compaction.archive.documents import (
     MIN_DOC_TERMS,
     TITLE_TOOL,
@@ -55,6 +54,7 @@ from context_compaction.archive.tokenizer import (
     stems_of_prefix,
     terms_of,
 )
+from context_compaction.archive.values import NO_SEQ
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages.model import JsonObject
 

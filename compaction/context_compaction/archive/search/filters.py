@@ -14,9 +14,9 @@ from hashlib import blake2b
 from math import inf, isfinite
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from context_compaction.archive import History, Query, SessionInfo
 from context_compaction.archive.documents import DocText, IndexedPart, is_own_tool
 from context_compaction.archive.tokenizer import TERMS_VERSION, QueryTerm, phrase_term
+from context_compaction.archive.values import History, Query, SessionInfo
 from context_compaction.errors import QueryError
 from context_compaction.messages.model import JsonObject
 from context_compaction.request import check_session_id
@@ -163,6 +163,7 @@ class Row:
 
 
 R = TypeVar("R", bound=Row)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +238,14 @@ class Rows(Protocol[R]):
 
 RowsOf: TypeAlias = Callable[[Filter], Rows[Any]]
 Check: TypeAlias = Callable[[], None]  # called repeatedly during a search; may raise to end it
+
+
+class OnRows(Protocol):
+    """The method `Archive.on_rows`."""
+
+    async def __call__(self, work: Callable[[RowsOf, Check], T], limit: Callable[[], Check]) -> T:
+        """See `Archive.on_rows`."""
+        ...
 
 
 def encode_cursor(numbers: Sequence[float]) -> str:

@@ -14,10 +14,10 @@ from functools import cached_property
 from itertools import islice
 from os.path import commonprefix
 
-from context_compaction.archive import Hit
 from context_compaction.archive.documents import DocText
 from context_compaction.archive.search.filters import R, Row
 from context_compaction.archive.tokenizer import QueryTerm, folded, phrase_words
+from context_compaction.archive.values import Hit
 from context_compaction.messages.history_hash import HEAD_CHARS
 from context_compaction.messages.names import MAX_NAME_CHARS, pieces_of
 

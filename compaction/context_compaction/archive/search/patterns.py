@@ -27,11 +27,11 @@ from anyio.abc import ByteReceiveStream, ByteSendStream
 from anyio.lowlevel import RunVar
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from context_compaction.archive import Hit, Query, SearchPage
 from context_compaction.archive.documents import DocText
 from context_compaction.archive.search.filters import Row, Rows, encode_cursor
 from context_compaction.archive.search.hits import Groups, hit_at
 from context_compaction.archive.tokenizer import phrase_term
+from context_compaction.archive.values import Hit, Query, SearchPage
 from context_compaction.errors import QueryError
 
 MAX_PATTERN_CHARS = 1000

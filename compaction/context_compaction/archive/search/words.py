@@ -25,12 +25,12 @@ from typing import Generic, NamedTuple
 
 from anyio import from_thread
 
-from context_compaction.archive import Archive, History, Hit, Query, SearchPage
 from context_compaction.archive.documents import DocText
 from context_compaction.archive.search.filters import (
     CANDIDATES,
     Check,
     Matches,
+    OnRows,
     R,
     Rows,
     RowsOf,
@@ -49,6 +49,7 @@ from context_compaction.archive.tokenizer import (
     query_terms,
     words_of,
 )
+from context_compaction.archive.values import History, Hit, Query, SearchPage
 from context_compaction.errors import QueryError
 
 _NEIGHBORS_READ = 100  # best rows whose neighbors count
@@ -68,22 +69,14 @@ _QUESTION = re.compile(r"[?？؟][\W_]*\Z")
 _LINE_START = re.compile(r"\s*(?:\d{1,7}[\t→|:]|[-+])?\s*")
 
 
-async def search(archive: Archive, query: Query) -> SearchPage:
-    """See `Archive.search`.
-
-    Raises:
-        QueryError: The query contains no word or takes too long, or a filter, the limit or the
-            cursor is invalid.
-        NotFoundError: The archive has no such session, or the session no such branch.
-    """
-    allowed = filter_of(query)
-    if query.head is not None and query.session_id is not None:
-        allowed = replace(allowed, within=await archive.history(query.session_id, query.head))
+async def search(query: Query, within: History | None, on_rows: OnRows) -> SearchPage:
+    """See `Archive.search`; `within` is the branch that the query names."""
+    allowed = replace(filter_of(query), within=within)
     if query.kind == "regex":
 
         async def read_batch(last_id: int) -> Batch:
             rest = replace(allowed, last_id=last_id)
-            return await archive.on_rows(
+            return await on_rows(
                 lambda rows_of, _: newest_batch(rows_of(rest), query.text),
                 lambda: lambda: None,  # `scan` has its own time limit
             )
@@ -95,7 +88,7 @@ async def search(archive: Archive, query: Query) -> SearchPage:
         everything = rows_of(allowed.everything)
         return words_page(query, rows_of(allowed), everything, allowed.within, check)
 
-    return await archive.on_rows(work, partial(_time_limit, query))
+    return await on_rows(work, partial(_time_limit, query))
 
 
 def _time_limit(query: Query) -> Check:
