@@ -12,6 +12,7 @@ from context_compaction.archive.histories import HistoryTree, MissingHistoryErro
 from context_compaction.archive.records import LoggedRecord
 from context_compaction.archive.values import NO_SEQ
 from context_compaction.messages.history_hash import ROOT, chain_hashes
+from context_compaction.messages.model import JsonObject
 
 # A list may continue from any of the newest contexts, because agents may share a session.
 _TRIED_CONTEXTS = 4
@@ -34,6 +35,12 @@ class StoredContext:
     number: int
     end: str
     histories: tuple[str, ...]
+
+    @classmethod
+    def made_from(cls, head: JsonObject, number: int, end: str = "") -> "StoredContext":
+        """Return the context of a record, given the record's head and number."""
+        histories = (str(head["of"]), str(head["listed"]))
+        return cls(number, end, tuple(name for name in histories if name != ROOT))
 
     @property
     def is_undo(self) -> bool:
@@ -85,8 +92,7 @@ class StoredContexts:
         """Add the context of a record."""
         head = record.head
         end = self.tree.add_context(head["entries"], number, head["of"])
-        histories = (str(head["of"]), str(head["listed"]))
-        stored = StoredContext(number, end, tuple(name for name in histories if name != ROOT))
+        stored = StoredContext.made_from(head, number, end)
         self.records[number] = record
         if self.newest is None or self.newest.number < number:
             self.newest = stored

@@ -376,11 +376,12 @@ class TranscriptStore(Generic[S]):
         number = numbers[number]
         # One call writes the receipt and then its context.
         context = state.contexts.records.get(number + 1)
-        after = None
-        if context is not None:
-            after = tuple(entry for _, entry in self._entries_of(state, context))
-        nodes = [*state.tree.walk(state.receipts[number].head.get("of", ROOT))]
-        return CompactedLists(tuple(self._entries(state, reversed(nodes))), after)
+        if context is None:
+            nodes = [*state.tree.walk(state.receipts[number].head.get("of", ROOT))][::-1]
+            return CompactedLists(tuple(self._entries(state, nodes)), None)
+        nodes = self._nodes_before(state, StoredContext.made_from(context.head, number + 1))
+        after = tuple(entry for _, entry in self._entries_of(state, context))
+        return CompactedLists(tuple(self._entries(state, nodes)), after)
 
     def list_before(
         self, session_id: str, number: int | None, heads: Sequence[str]

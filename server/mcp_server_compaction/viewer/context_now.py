@@ -33,7 +33,7 @@ from context_compaction import (
 
 from mcp_server_compaction.reading.plain_text import block_text
 from mcp_server_compaction.viewer.blocks import parsed, single_line
-from mcp_server_compaction.viewer.formatting import receipt_sentences
+from mcp_server_compaction.viewer.formatting import counted_model, receipt_sentences
 from mcp_server_compaction.viewer.removals import is_compaction
 from mcp_server_compaction.viewer.web import Page, PageRequest, number_field
 
@@ -88,7 +88,7 @@ async def context_now(request: PageRequest) -> Page:
         raise QueryError(f"Unknown policy {policy[:60]!r}. Available: {', '.join(POLICIES)}.")
     receipts = await request.archive.receipts(info.session_id)
     receipt = next(filter(is_compaction, reversed(receipts)), JsonObject())
-    model = request.query.get("model") or _counted_model(receipt) or request.config.model
+    model = request.query.get("model") or counted_model(receipt) or request.config.model
     window = number_field(request.query, "window") or receipt.get("context_window")
     compact_request = CompactRequest(
         mode="plan",
@@ -103,15 +103,6 @@ async def context_now(request: PageRequest) -> Page:
         return Page("context.html", {"session_id": info.session_id}, values)
     document, counted = await _counted(request, compact_request)
     return Page("context_counted.html", document, values | counted)
-
-
-def _counted_model(receipt: JsonObject) -> str | None:
-    """Return the model family for which a compaction counted tokens, or None if unknown."""
-    tokens: JsonObject = receipt.get("tokens") or {}
-    family = str(tokens.get("method", "")).rpartition("/")[2]
-    if family in ("", "unknown"):
-        return None
-    return "gpt" if family == "openai" else family
 
 
 async def _counted(

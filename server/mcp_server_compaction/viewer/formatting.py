@@ -90,16 +90,6 @@ def day(seconds: float) -> str:
     return names.get(local_day, local_day.isoformat())
 
 
-FILTERS: Mapping[str, Callable[..., Any]] = {
-    "ago": ago,
-    "clock": clock,
-    "count": count,
-    "day": day,
-    "plural": plural,
-    "size": size,
-    "tokens": tokens,
-}
-
 # Steps that act in addition to the layers of a policy.
 _OTHER_STEPS = {
     "repair": "repaired messages that no provider accepts",
@@ -120,15 +110,30 @@ _WRITERS = {
 }
 
 
+def step_effect(name: str) -> str:
+    """Describe what a layer or another step did, for example `moved large results …`."""
+    return _STEPS.get(name, "changed the messages")
+
+
+def change(number: int) -> str:
+    """Format a difference with its sign: `−1,200`, `+46`, `0`."""
+    sign = "−" if number < 0 else "+" if number else ""
+    return f"{sign}{abs(number):,}"
+
+
+def counted_model(receipt: Mapping[str, Any]) -> str | None:
+    """Return the model family for which a compaction counted tokens, or None if unknown."""
+    tokens: Mapping[str, Any] = receipt.get("tokens") or {}
+    family = str(tokens.get("method", "")).rpartition("/")[2]
+    if family in ("", "unknown"):
+        return None
+    return "gpt" if family == "openai" else family
+
+
 def receipt_sentences(receipt: Mapping[str, Any]) -> Iterator[str]:
-    """Describe the effects and the cost of a compaction."""
+    """Describe the cause and the cost of a compaction; its steps have their own table."""
     if receipt.get("tokens"):
         yield from _size_sentences(receipt["tokens"], fits=receipt.get("fits", True))
-    for layer in receipt.get("layers") or ():
-        saved = layer["tokens_before"] - layer["tokens_after"]
-        effect = _STEPS.get(layer["name"], "changed the messages")
-        change = f"{count(abs(saved))} tokens {'fewer' if saved >= 0 else 'more'}"
-        yield f"{layer['name']}: {effect} ({plural(layer['edit_count'], 'edit')}, {change})."
     writer = receipt.get("writer")
     model: Mapping[str, Any] = receipt.get("model") or {}
     if writer:
@@ -146,7 +151,6 @@ def receipt_sentences(receipt: Mapping[str, Any]) -> Iterator[str]:
         yield f"Restored files: {', '.join(restored)}."
     for piece in receipt.get("irreducible") or ():
         yield f"Cannot be made smaller: {piece['description']}, {count(piece['tokens'])} tokens."
-    yield from receipt.get("warnings") or ()
 
 
 def _size_sentences(tokens: Mapping[str, int], *, fits: bool) -> Iterator[str]:
@@ -163,3 +167,16 @@ def _size_sentences(tokens: Mapping[str, int], *, fits: bool) -> Iterator[str]:
         f"After: about {count(tokens['after'])} tokens, {change}. The target of "
         f"{count(tokens['target'])} was {'met' if fits else 'missed'}."
     )
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    "ago": ago,
+    "change": change,
+    "clock": clock,
+    "count": count,
+    "day": day,
+    "plural": plural,
+    "size": size,
+    "step_effect": step_effect,
+    "tokens": tokens,
+}

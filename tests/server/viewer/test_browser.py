@@ -91,7 +91,7 @@ def test_original_of_a_removed_message_is_four_clicks_away(page: Any, monitor: P
     page.click("text=Find out why the invoices >> nth=0")
     page.click("nav.tabs >> text=Compactions")
     page.click(".session .title >> nth=0")
-    page.click(".headlines .seq >> nth=0")
+    page.click(".row .mark a:not(.kind) >> nth=0")
     page.wait_for_selector(".message[data-seq]")
     assert "#m" in page.url
     assert monitor.is_clean(), monitor
@@ -99,11 +99,25 @@ def test_original_of_a_removed_message_is_four_clicks_away(page: Any, monitor: P
 
 def test_placeholder_links_to_its_original(page: Any, address: str, monitor: PageMonitor) -> None:
     page.goto(f"{_base(address)}/sessions/cleared/compactions/last")
-    placeholder = page.locator(".changed .after a.pointer[href^='/outputs/']").first
-    assert "round_half_even" not in placeholder.locator("xpath=ancestor::article").inner_text()
+    placeholder = page.locator(".cleared .after a.pointer[href^='/outputs/']").first
+    cell = placeholder.locator("xpath=ancestor::div[contains(@class, 'after')]")
+    assert "round_half_even" not in cell.inner_text()
     placeholder.click()
     page.wait_for_selector(".lines tr")
     assert "round_half_even" in page.inner_text(".lines")
+    assert monitor.is_clean(), monitor
+
+
+def test_keys_jump_from_change_to_change(page: Any, address: str, monitor: PageMonitor) -> None:
+    page.goto(f"{_base(address)}/sessions/cleared/compactions/last?show=all")
+    page.wait_for_load_state("load")
+    kinds: list[str] = []
+    for _ in range(3):
+        page.keyboard.press("n")
+        kinds.append(page.inner_text(".row.current .kind"))
+    assert "kept" not in kinds
+    page.click("text=Previous change")
+    assert page.inner_text(".row.current .kind") == kinds[1]
     assert monitor.is_clean(), monitor
 
 

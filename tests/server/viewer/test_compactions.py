@@ -1,17 +1,23 @@
 """Pages of compactions: the lists before and after, receipts, and links to originals."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+from context_compaction.archive.opening import open_archive
 from context_compaction.archive.values import CompactedLists, ContextEntry
 from context_compaction.layers import LAYERS
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp_server_compaction.viewer.compactions import rows_of
-from mcp_server_compaction.viewer.formatting import receipt_sentences
+from mcp_server_compaction.config import Config
+from mcp_server_compaction.viewer.changes import rows_of
+from mcp_server_compaction.viewer.formatting import step_effect
 
-from tests.server.viewer.site import Site
+from tests.server.viewer.site import Site, running_site
+from tests.support.story import story
 
 # Steps that act in addition to the layers of a policy.
 OTHER_STEPS = (
@@ -24,7 +30,7 @@ async def test_compaction_page_shows_lists_pins_and_reasons(site: Site) -> None:
     document = await site.json("/sessions/main/compactions/last")
     assert document["receipt"]["status"] == "compacted"
     kinds = [row["kind"] for row in document["rows"]]
-    assert "replaced" in kinds
+    assert {"summarized", "kept"} <= set(kinds)
     page = await site.html("/sessions/main/compactions/last")
     assert "Never push to main." in page
     assert "pinned by the caller" in page
@@ -65,25 +71,30 @@ def entry(seq: int, source_seq: int = -1) -> ContextEntry:
 
 
 @pytest.mark.parametrize("name", [*LAYERS, *OTHER_STEPS])
-def test_receipt_sentences_describe_every_layer(name: str) -> None:
-    layer = {"name": name, "tokens_before": 9, "tokens_after": 4, "edit_count": 1}
-    [sentence] = receipt_sentences({"layers": [layer]})
-    assert sentence.startswith(f"{name}: ")
-    assert "changed the messages" not in sentence
+def test_every_step_has_a_description(name: str) -> None:
+    assert step_effect(name) != "changed the messages"
 
 
 def test_rows_align_lists_by_shared_messages() -> None:
     before = tuple(map(entry, range(6)))
-    after = (entry(-1), entry(3), entry(-1, 4), entry(-1), entry(5))
-    rows = rows_of(CompactedLists(before, after))
+    lines = ['<context_summary originals="p">', "# Work", "[1] user: go", "on", "# Rules", "none"]
+    summary = ContextEntry(-1, {"role": "user", "content": "\n".join(lines)})
+    after = (summary, entry(3), entry(-1, 4), entry(-1), entry(5))
+    edits = [{"layer": "microcompact", "action": "cleared", "index": 4}]
+    rows = rows_of(CompactedLists(before, after), {"edits": edits})
     assert [(row.kind, row.seqs, len(row.after)) for row in rows] == [
-        ("replaced", [0, 1, 2], 1),
+        ("summarized", [], 1),
+        ("summarized", [0], 0),
+        ("summarized", [1], 0),
+        ("summarized", [2], 0),
         ("kept", [3], 0),
-        ("changed", [4], 1),
+        ("cleared", [4], 1),
         ("added", [], 1),
         ("kept", [5], 0),
     ]
-    assert rows_of(CompactedLists(before, None)) == []
+    assert rows[0].replaced_count == 3
+    assert [row.lines for row in rows[1:4]] == [[], ["[1] user: go", "on"], []]
+    assert rows_of(CompactedLists(before, None), {}) == []
 
 
 @given(st.data())
@@ -102,7 +113,7 @@ def test_rows_contain_every_entry_of_both_lists_once(data: Any) -> None:
                 after += [entry(-1), before[seq]]
             case _:
                 pass
-    rows = rows_of(CompactedLists(tuple(before), tuple(after)))
+    rows = rows_of(CompactedLists(tuple(before), tuple(after)), {})
     seqs = [seq for row in rows for seq in row.seqs]
     assert seqs == [e.original_seq for e in before]
     changed = [e for row in rows for e in row.after]
@@ -120,3 +131,54 @@ async def test_links_of_a_compaction_page_lead_to_pages(site: Site, number: str)
             continue
         reply = await site.http.get(address.replace("&amp;", "&"))
         assert reply.status_code == 200, address
+
+
+def rows_on(page: str) -> list[tuple[str, str]]:
+    """Return the kinds and the HTML of the rows of messages."""
+    parts = re.split(r'<li class="(?:change )?row (\w+) ', page)[1:]
+    return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+@pytest.mark.parametrize("number", [0, 1])
+async def test_rows_of_a_compaction_add_up_to_its_receipt(site: Site, number: int) -> None:
+    address = f"/sessions/main/compactions/{number}"
+    tokens = (await site.json(address))["receipt"]["tokens"]
+    before = after = 0
+    for kind, row in rows_on(await site.html(f"{address}?show=all")):
+        counts = [int(n.replace(",", "")) for n in re.findall(r'class="n">([\d,]+)<span', row)]
+        if kind == "kept":
+            counts *= 2
+        elif "inserted-row" in row:
+            counts = [0, counts[-1]]
+        before += counts[0]
+        after += sum(counts[1:])
+    overhead = tokens["before"] - before
+    assert (tokens["after"] - after, 0 < overhead < 20) == (overhead, True)
+
+
+async def test_each_summarized_row_has_the_words_that_replace_it(site: Site) -> None:
+    page = await site.html("/sessions/main/compactions/0")
+    row = next(row for _, row in rows_on(page) if 'at=0#m0">0</a></div>' in row)
+    assert re.search(r'<div class="plain" dir="auto">.*\[0\]</a> user: .*invoices', row)
+    only = await site.html("/sessions/main/compactions/0?show=summarized")
+    assert {kind for kind, _ in rows_on(only)} == {"summarized"}
+    assert (await site.http.get("/sessions/main/compactions/0?show=none")).status_code == 400
+
+
+async def test_later_rows_are_loaded_in_parts(config: Config) -> None:
+    messages = story(turns=40)
+    async with open_archive(Path(config.archive_folder)) as archive:
+        request = CompactRequest(session_id="long", mode="full")
+        await compact(messages, request, archive=archive)
+    async with running_site(config) as site:
+        page = await site.html("/sessions/long/compactions/0")
+        seen = [found for _, found in rows_on(page)]
+        while follow := re.search(r'hx-get="(\?part=rows[^"]*)"', page):
+            query = follow[1].replace("&amp;", "&")
+            page = await site.html(f"/sessions/long/compactions/0{query}")
+            assert "<h1" not in page
+            seen += [found for _, found in rows_on(page)]
+    ids = [re.search(r'id="r(\d+)"', html) for html in seen]
+    positions = [int(found[1]) for found in ids if found]
+    assert positions == sorted(set(positions))
+    assert len(positions) == len(seen) > 120

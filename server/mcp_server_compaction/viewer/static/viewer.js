@@ -111,20 +111,21 @@
     box.dataset.ready = "true";
   }
 
-  /* Keys: / searches, j and k move to the next and previous item, Enter opens it. */
+  /* Keys: / searches, j and k move to the next and previous item, n and p to a change. */
   const STOPS = ".row-link, .message[data-seq], .hit-link";
+  const CHANGES = ".row.change";
   function focusOn(element) {
     for (const other of document.querySelectorAll(".current")) other.classList.remove("current");
     element.classList.add("current");
     element.focus({ preventScroll: true });
   }
-  function move(step) {
-    const stops = [...document.querySelectorAll(STOPS)];
+  function move(step, selector = STOPS) {
+    const stops = [...document.querySelectorAll(selector)];
     if (!stops.length) return;
     const current = stops.findIndex((stop) => stop.classList.contains("current") || stop === document.activeElement);
     const next = stops[Math.max(0, Math.min(stops.length - 1, current + step))];
     focusOn(next);
-    next.scrollIntoView({ block: next.matches(".message") ? "start" : "nearest" });
+    next.scrollIntoView({ block: next.matches(".message") ? "start" : next.matches(".row") ? "center" : "nearest" });
   }
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -139,7 +140,13 @@
       else location.assign("/search");
     } else if (event.key === "j") move(1);
     else if (event.key === "k") move(-1);
+    else if (event.key === "n") move(1, CHANGES);
+    else if (event.key === "p") move(-1, CHANGES);
   });
+  for (const button of document.querySelectorAll("[data-jump]")) {
+    button.parentElement.hidden = false; // without this script the buttons do nothing
+    button.addEventListener("click", () => move(Number(button.dataset.jump), CHANGES));
+  }
 
   const box = document.getElementById("transcript");
   if (box) transcript(box);
