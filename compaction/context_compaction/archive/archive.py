@@ -99,6 +99,7 @@ class Archive(ABC):
     receipts = _on_session(_Store.receipts)
     stored_receipts = _on_session(_Store.stored_receipts)
     compacted_lists = _on_session(_Store.compacted_lists)
+    shortened_messages = _on_session(_Store.shortened_messages)
     list_before = _on_session(_Store.list_before)
     outputs = _on_session(_Store.outputs)
     session_info = _on_session(_Store.session_info)

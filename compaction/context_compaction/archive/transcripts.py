@@ -383,6 +383,20 @@ class TranscriptStore(Generic[S]):
         after = tuple(entry for _, entry in self._entries_of(state, context))
         return CompactedLists(tuple(self._entries(state, nodes)), after)
 
+    def shortened_messages(self, session_id: str) -> dict[int, frozenset[int]]:
+        """Return, by the number of each receipt, the messages that its compaction shortened.
+
+        Messages are named by the numbers of their originals.
+        """
+        state = self.existing(session_id)
+        contexts = state.contexts.records
+        shortened: dict[int, frozenset[int]] = {}
+        for index, number in enumerate(sorted(state.receipts)):
+            entries = contexts[number + 1].head["entries"] if number + 1 in contexts else ()
+            sources = (entry[2] for entry in entries if entry[1] == NO_SEQ)
+            shortened[index] = frozenset(seq for seq in sources if seq != NO_SEQ)
+        return shortened
+
     def list_before(
         self, session_id: str, number: int | None, heads: Sequence[str]
     ) -> tuple[int, list[ContextEntry]]:

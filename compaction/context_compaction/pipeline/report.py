@@ -27,6 +27,7 @@ from context_compaction.pipeline.dropped_names import dropped_names
 from context_compaction.pipeline.originals import shortened_outputs
 from context_compaction.pipeline.shorten import is_of_request
 from context_compaction.pipeline.validate import irreducible_pieces
+from context_compaction.policies import policy_named
 from context_compaction.redaction import count_secrets, secret_values
 from context_compaction.result import (
     Boundary,
@@ -314,6 +315,7 @@ def _receipt(result: CompactResult, done: Finished) -> JsonObject:
         "irreducible": [asdict(piece) for piece in result.irreducible],
         "warnings": list(result.warnings),
         "context_window": window_of(context.request),
+        "policy": policy_named(context.request.policy).name,
         "cache": _cache_effect(parsed, messages, context.count) if result.changed else None,
         "writer": words.writer if is_cut else None,
         "model": words.model,

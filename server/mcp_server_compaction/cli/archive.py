@@ -2,9 +2,11 @@
 
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+import anyio
 import click
 from context_compaction import SNIPPET_CHARS, Archive, NotFoundError, SearchPage
 
@@ -117,15 +119,25 @@ def search(
 @click.option(
     "--json", "as_json", is_flag=True, help="Print messages as exact JSON lines, not as text."
 )
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False),
+    help="Restore the content to this new file (default: printed).",
+)
 @click.pass_context
-def read(context: click.Context, pointer: str, as_json: bool) -> None:
+def read(context: click.Context, pointer: str, as_json: bool, out: str | None) -> None:
     """Print the full content at POINTER: an output, messages, a file or a plan."""
 
     async def print_source(archive: Archive) -> str:
         source = await open_source(archive, pointer, as_json=as_json)
-        # An output may be larger than memory. An empty output is read to check that it exists.
-        for offset in range(0, max(1, source.size_chars), _CHUNK_CHARS):
-            _print_exactly(await source.characters(offset, _CHUNK_CHARS))
+        async with nullcontext() if out is None else await anyio.open_file(out, "xb") as file:
+            # An output may be larger than memory. An empty output is read to check that it exists.
+            for offset in range(0, max(1, source.size_chars), _CHUNK_CHARS):
+                text = await source.characters(offset, _CHUNK_CHARS)
+                if file is None:
+                    _print_exactly(text)
+                else:
+                    await file.write(text.encode("utf-8", "surrogatepass"))
         return source.gap.strip()
 
     try:
@@ -135,6 +147,8 @@ def read(context: click.Context, pointer: str, as_json: bool) -> None:
         raise NotFoundError(f"{error} {hint}") from error
     if note:
         say(note, err=True)
+    if out is not None:
+        say(f"Restored to: {out}")
 
 
 def _print_exactly(text: str) -> None:

@@ -29,7 +29,7 @@ from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.session_imports import START_SECONDS, SessionImports
 from mcp_server_compaction.protocol.deps import LazyArchive
 from mcp_server_compaction.protocol.http_gate import bearer_token
-from mcp_server_compaction.viewer import compactions, context_now, search, sessions, storage
+from mcp_server_compaction.viewer import compactions, context_now, search, sessions, storage, undo
 from mcp_server_compaction.viewer.web import (
     HEADERS,
     STATIC_TYPES,
@@ -47,9 +47,14 @@ PAGES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/sessions/{session_id}", sessions.session),
     ("GET", "/sessions/{session_id}/messages/{start:int}-{stop:int}", sessions.messages),
     ("GET", "/sessions/{session_id}/messages/{seq:int}/{block:int}", sessions.block),
+    ("GET", "/sessions/{session_id}/files", sessions.files),
+    ("GET", "/sessions/{session_id}/files/{path:path}", sessions.file),
+    ("GET", "/restore", sessions.restored),
     ("GET", "/sessions/{session_id}/branches", sessions.branches),
     ("GET", "/sessions/{session_id}/compactions", compactions.compaction_list),
     ("GET", "/sessions/{session_id}/compactions/{number}", compactions.compaction),
+    ("POST", "/sessions/{session_id}/compactions/{number:int}/undo", undo.undo),
+    ("GET", "/sessions/{session_id}/undone", undo.undone),
     ("GET", "/sessions/{session_id}/context", context_now.context_now),
     ("GET", "/sessions/{session_id}/export", storage.export),
     ("GET", "/sessions/{session_id}/download", storage.download),

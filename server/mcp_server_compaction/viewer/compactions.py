@@ -20,7 +20,7 @@ from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.viewer.blocks import ViewContext
 from mcp_server_compaction.viewer.changes import KINDS, Row, row_views, rows_of, single_rows
 from mcp_server_compaction.viewer.formatting import counted_model, receipt_sentences
-from mcp_server_compaction.viewer.removals import is_compaction
+from mcp_server_compaction.viewer.marks import is_compaction
 from mcp_server_compaction.viewer.web import Page, PageRequest, number_field
 
 _ROWS_PER_PART = 60
@@ -49,7 +49,14 @@ async def compaction_list(request: PageRequest) -> Page:
     ]
     times = {number: stored[number].timestamp_seconds for number in numbers}
     document: JsonObject = {"session_id": info.session_id, "compactions": compactions}
-    return Page("compactions.html", document, {"info": info, "times": times, "steps": steps})
+    undone = {
+        number: entry.timestamp_seconds
+        for n, entry in enumerate(stored)
+        if entry.receipt.get("status") == "undone"
+        for number in range(entry.receipt["undone"], n)
+    }
+    values = {"info": info, "times": times, "steps": steps, "undone": undone}
+    return Page("compactions.html", document, values)
 
 
 async def compaction(request: PageRequest) -> Page:
@@ -97,6 +104,10 @@ async def compaction(request: PageRequest) -> Page:
         "receipt": document["receipt"],
         "sentences": [*receipt_sentences(receipt)],
         "totals": {kind: totals[kind] for kind in KINDS if totals[kind]},
+        "is_undone": any(
+            s.receipt.get("status") == "undone" and s.receipt["undone"] <= number < n
+            for n, s in enumerate(stored)
+        ),
         "previous": max((n for n in numbers if n < number), default=None),
         "next": min((n for n in numbers if n > number), default=None),
     }

@@ -34,7 +34,7 @@ from context_compaction import (
 from mcp_server_compaction.reading.plain_text import block_text
 from mcp_server_compaction.viewer.blocks import parsed, single_line
 from mcp_server_compaction.viewer.formatting import counted_model, receipt_sentences
-from mcp_server_compaction.viewer.removals import is_compaction
+from mcp_server_compaction.viewer.marks import is_compaction
 from mcp_server_compaction.viewer.web import Page, PageRequest, number_field
 
 # Kinds of content with their names, in the order of the page's bar chart.

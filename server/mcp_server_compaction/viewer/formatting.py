@@ -115,6 +115,12 @@ def step_effect(name: str) -> str:
     return _STEPS.get(name, "changed the messages")
 
 
+def writer_name(writer: str) -> str:
+    """Name the writer of a summary for people."""
+    names = {"extractive": "extracts", "host": "the host's model", "memory": "an earlier summary"}
+    return names.get(writer, writer)
+
+
 def change(number: int) -> str:
     """Format a difference with its sign: `−1,200`, `+46`, `0`."""
     sign = "−" if number < 0 else "+" if number else ""
@@ -179,4 +185,5 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "size": size,
     "step_effect": step_effect,
     "tokens": tokens,
+    "writer_name": writer_name,
 }

@@ -16,8 +16,8 @@ from mcp_server_compaction.protocol.searching import (
     query_of,
     search_reply,
 )
+from mcp_server_compaction.viewer.marks import mark_of, output_mark, read_compactions
 from mcp_server_compaction.viewer.markup import with_matches
-from mcp_server_compaction.viewer.removals import read_removals, removal_of
 from mcp_server_compaction.viewer.web import Page, PageRequest, error_page
 
 _WORD = re.compile(r"[^\W_]{2,}")
@@ -55,17 +55,19 @@ async def search(request: PageRequest) -> Page:
 async def _hit_values(
     archive: Archive, hits: Sequence[Hit], words: Sequence[str]
 ) -> list[dict[str, object]]:
-    """Return each hit with its address, its marked passage, its session and its removal."""
+    """Return each hit with its address, its passage, its session, and what became of it."""
     session_ids = {hit.session_id for hit in hits}
     infos = {name: await archive.session_info(name) for name in session_ids}
-    removals = {name: await read_removals(archive, name) for name in session_ids}
+    compactions = {name: await read_compactions(archive, name) for name in session_ids}
     return [
         {
             "hit": hit,
             "address": _address_of(hit),
             "html": _with_marks(hit.snippet, words),
             "info": infos[hit.session_id],
-            "removal": removal_of(hit.seq, removals[hit.session_id]),
+            "mark": mark_of(hit.seq, compactions[hit.session_id])
+            if hit.kind == "message"
+            else output_mark(hit.pointer.removeprefix("output://"), compactions[hit.session_id]),
         }
         for hit in hits
     ]

@@ -1,6 +1,8 @@
 """Pages that list the sessions, and that show a transcript, one block or one output."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from urllib.parse import quote, urlencode
 
 from anyio import to_thread
@@ -12,6 +14,7 @@ from context_compaction import (
     NotFoundError,
     SessionInfo,
 )
+from starlette.responses import Response
 
 from mcp_server_compaction.protocol.sessions import branches_document, iso_time, session_document
 from mcp_server_compaction.reading.plain_text import block_text
@@ -26,7 +29,7 @@ from mcp_server_compaction.viewer.blocks import (
     path_of,
     shorten,
 )
-from mcp_server_compaction.viewer.removals import Removal, read_removals, removal_of
+from mcp_server_compaction.viewer.marks import Mark, mark_of, output_mark, read_compactions
 from mcp_server_compaction.viewer.web import Page, PageRequest, number_field
 
 SESSIONS_PER_PAGE = 40
@@ -122,22 +125,29 @@ async def _transcript_part(request: PageRequest, info: SessionInfo, start: int, 
         archived = await _read_messages(
             request.archive, info.session_id, start, stop, context, head=head
         )
-    removals = await read_removals(request.archive, info.session_id)
-    removed = {m.seq: removal_of(m.seq, removals) for m in archived}
+    compactions = await read_compactions(request.archive, info.session_id)
+    marks = {m.seq: mark_of(m.seq, compactions) for m in archived}
     views = await to_thread.run_sync(message_views, archived, context)
     document: JsonObject = {
         "session_id": info.session_id,
-        "messages": [_message_document(m, removed[m.seq]) for m in archived],
+        "messages": [_message_document(m, marks[m.seq]) for m in archived],
     }
-    return Page("messages.html", document, {"messages": views, "info": info, "removed": removed})
+    values = {
+        "messages": views,
+        "info": info,
+        "marks": marks,
+        "compactions": {c.stop_seq: c for c in compactions},
+    }
+    return Page("messages.html", document, values)
 
 
-def _message_document(message: ArchivedMessage, removal: Removal | None) -> JsonObject:
+def _message_document(message: ArchivedMessage, mark: Mark) -> JsonObject:
     return {
         "seq": message.seq,
         "format": message.format,
         "time": iso_time(message.timestamp_seconds),
-        "removed_by_compaction": removal.number if removal else None,
+        "state": mark.state,
+        "compaction": mark.compaction.number if mark.compaction else None,
         "message": message.raw,
     }
 
@@ -208,7 +218,45 @@ async def output(request: PageRequest) -> Page:
     source = await open_source(request.archive, request.path("output_id"))
     info = await request.archive.output_info(request.path("output_id"))
     title = f"Output of {info.tool_name}" if info.tool_name else "Output"
-    return await _lines_page(request, source, title, f"/sessions/{quote(info.session_id)}", "")
+    compactions = await read_compactions(request.archive, info.session_id)
+    page = await _lines_page(request, source, title, f"/sessions/{quote(info.session_id)}", "")
+    mark = output_mark(info.output_id, compactions)
+    return replace(page, values={**page.values, "mark": mark, "info": info})
+
+
+async def files(request: PageRequest) -> Page:
+    """`/sessions/ID/files`: the files as the calls of a session left them, last used first."""
+    info = await request.archive.session_info(request.path("session_id"))
+    source = await open_source(request.archive, f"transcript://{info.session_id}/files")
+    lines = (await source.characters(0, source.size_chars)).splitlines()
+    listed = [line.rsplit("  ", 1) for line in lines]
+    document: JsonObject = {
+        "session_id": info.session_id,
+        "files": [{"path": path, "known": known} for path, known in listed],
+    }
+    return Page("files.html", document, {"info": info})
+
+
+async def file(request: PageRequest) -> Page:
+    """`/sessions/ID/files/PATH@SEQ`: a file by lines, as of message SEQ or the newest message."""
+    session_id, path = request.path("session_id"), request.path("path")
+    source = await open_source(request.archive, f"transcript://{session_id}/files/{path}")
+    title = f"{path}:{source.gap}" if source.gap else path
+    address = f"/sessions/{quote(session_id)}/files"
+    return await _lines_page(request, source, title, address, path.rpartition("@")[0] or path)
+
+
+async def restored(request: PageRequest) -> Response:
+    """`/restore?pointer=P`: the exact content at a pointer as a file to save."""
+    pointer = request.query.get("pointer", "")
+    source = await open_source(request.archive, pointer, as_json=True)
+    text = await source.characters(0, source.size_chars)
+    name = re.sub(r"[^\w.-]+", "_", pointer.partition("@")[0].rsplit("/", 1)[-1]) or "content"
+    return Response(
+        text.encode("utf-8", "surrogatepass"),
+        media_type="application/octet-stream",
+        headers={"Content-Disposition": f'attachment; filename="{quote(name)}"'},
+    )
 
 
 async def _lines_page(

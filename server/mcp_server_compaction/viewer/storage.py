@@ -33,7 +33,11 @@ from mcp_server_compaction.viewer.web import (
     templates,
 )
 
-_EXPORT_TYPES = {"html": "text/html", "jsonl": "application/jsonl"}
+_EXPORT_TYPES = {
+    "html": "text/html",
+    "jsonl": "application/jsonl",
+    "context": "application/json",
+}
 _MESSAGES_PER_READ = 200
 
 
@@ -149,15 +153,16 @@ async def export(request: PageRequest) -> Page:
 
 
 async def download(request: PageRequest) -> Response:
-    """`/sessions/ID/download?as=html|jsonl&redact=on`: the session as a file, streamed."""
+    """`/sessions/ID/download?as=html|jsonl|context&redact=on`: the session as a streamed file."""
     info = await request.archive.session_info(request.path("session_id"))
     kind = request.query.get("as", "html")
     if kind not in _EXPORT_TYPES:
         raise QueryError(f"Unknown format {kind[:20]!r}. Use as={' or as='.join(_EXPORT_TYPES)}.")
     redacts = request.query.get("redact") == "on"
-    file_texts = _html_file if kind == "html" else _json_lines_file
-    name = f"{info.session_id.replace(':', '_')}.{kind}"
-    texts = file_texts(request.archive, info, redacts)
+    file_texts = {"html": _html_file, "jsonl": _json_lines_file, "context": _context_file}
+    ending = "context.json" if kind == "context" else kind
+    name = f"{info.session_id.replace(':', '_')}.{ending}"
+    texts = file_texts[kind](request.archive, info, redacts)
     return StreamingResponse(
         (text.encode("utf-8", "backslashreplace") async for text in texts),
         media_type=_EXPORT_TYPES[kind],
@@ -192,6 +197,15 @@ async def _json_lines_file(
 ) -> AsyncIterator[str]:
     async for messages in _all_messages(archive, info, redacts):
         yield "".join(f"{json_line(message.raw)}\n" for message in messages)
+
+
+async def _context_file(archive: Archive, info: SessionInfo, redacts: bool) -> AsyncIterator[str]:
+    """Yield the messages of the current context as one JSON list."""
+    _, raws = await archive.context(info.session_id)
+    shown = await to_thread.run_sync(redact_json, raws) if redacts else raws
+    for index, raw in enumerate(shown):
+        yield f"{',' if index else '['}\n{json_line(raw)}"
+    yield "\n]\n" if shown else "[]\n"
 
 
 async def _html_file(archive: Archive, info: SessionInfo, redacts: bool) -> AsyncIterator[str]:

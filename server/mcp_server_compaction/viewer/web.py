@@ -57,6 +57,7 @@ SESSION_TABS = (
     ("", "Transcript"),
     ("/compactions", "Compactions"),
     ("/context", "Context now"),
+    ("/files", "Files"),
     ("/export", "Export"),
     ("/delete", "Delete"),
 )

@@ -19,8 +19,8 @@ GROUP = 25
 _TAGS = frozenset(re.findall(r"\w+", """
     html head meta title link script body a header nav main h1 h2 h3 h4 h5 h6 p form label input
     select option button ul ol li div span time code pre b strong em s i kbd footer section
-    article details summary table thead tbody tfoot tr th td blockquote br hr img svg rect line polygon
-    figure figcaption noscript mark text circle path fieldset legend progress
+    article aside details summary table thead tbody tfoot tr th td blockquote br hr img svg rect
+    line polygon figure figcaption noscript mark text circle path fieldset legend progress
 """))  # fmt: skip
 _OWN_SCRIPTS = {"/static/htmx.min.js", "/static/viewer.js"}
 

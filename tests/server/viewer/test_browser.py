@@ -30,7 +30,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 PAGES = (
     "/", "/sessions/main", "/sessions/main/compactions", "/sessions/main/compactions/last",
-    "/sessions/main/context", "/sessions/main/export", "/sessions/main/delete",
+    "/sessions/main/context", "/sessions/main/files", "/sessions/main/files/billing/module_7.py",
+    "/sessions/main/undone", "/sessions/main/export", "/sessions/main/delete",
     "/search?query=rounded", "/storage", "/storage/prune?days=0", "/sessions/main/messages/2/0",
     "/sessions/none",
 )  # fmt: skip

@@ -249,11 +249,12 @@ async def test_context_page_counts_by_kind_and_plans_without_writing(site: Site)
 
 async def test_removed_messages_are_marked_in_transcript_and_hits(site: Site) -> None:
     [before, *_] = (await site.json("/sessions/main"))["messages_shown"]
-    assert before["removed_by_compaction"] == 0
+    assert (before["state"], before["compaction"]) == ("removed", 0)
     page = await site.html("/sessions/main")
     assert re.search(r'href="/sessions/main/compactions/0">removed by compaction 0, <time', page)
     last = (await site.json("/sessions/main/messages/30-33"))["messages"][-1]
-    assert last["removed_by_compaction"] is None
+    assert (last["state"], last["compaction"]) == ("in context", None)
+    assert "in the context now" in await site.html("/sessions/main/messages/30-33")
     assert "removed by compaction" in await site.html(
         "/search?query=invoices&session_id=main&role=user"
     )

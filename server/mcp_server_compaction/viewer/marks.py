@@ -1,0 +1,125 @@
+"""What became of each message and output: in the context now, or removed by which compaction."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from context_compaction import Archive, JsonObject, StoredReceipt
+
+from mcp_server_compaction.viewer.markup import POINTER
+
+# Layers that replace whole messages; all other layers only shorten messages.
+_REMOVING_LAYERS = frozenset({"waits", "snip", "collapse", "summarize"})
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """A compaction of the session, as its marks name it.
+
+    Attributes:
+        number: Number of its receipt.
+        timestamp_seconds: Unix time.
+        tokens_before: Tokens of the context before.
+        tokens_after: Tokens of the context after.
+        writer: Writer of the summary; None without a summary.
+        stop_seq: Number of the newest message at that time; -1 if unknown.
+        is_undone: Whether it was undone later.
+        removed: First and last number of each range of messages that it removed.
+        shortened: Numbers of the messages that it shortened.
+        outputs: IDs of the outputs that it moved to the archive.
+    """
+
+    number: int
+    timestamp_seconds: float
+    tokens_before: int
+    tokens_after: int
+    writer: str | None
+    stop_seq: int
+    is_undone: bool
+    removed: tuple[tuple[int, int], ...]
+    shortened: frozenset[int]
+    outputs: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What became of a message or an output.
+
+    Attributes:
+        state: "removed", "shortened", or "in context".
+        compaction: The compaction that removed or shortened it; None if it is in the context.
+    """
+
+    state: str
+    compaction: Compaction | None = None
+
+
+def is_compaction(receipt: JsonObject) -> bool:
+    """Whether a receipt reports a compaction, not only repairs."""
+    return receipt.get("status") == "compacted"
+
+
+async def read_compactions(archive: Archive, session_id: str) -> list[Compaction]:
+    """Return the compactions of a session, oldest first."""
+    stored = await archive.stored_receipts(session_id)
+    shortened = await archive.shortened_messages(session_id)
+    return _compactions(stored, shortened)
+
+
+def _compactions(
+    stored: Sequence[StoredReceipt], shortened: Mapping[int, frozenset[int]]
+) -> list[Compaction]:
+    compactions: list[Compaction] = []
+    undone: set[int] = set()
+    for number, entry in reversed([*enumerate(stored)]):
+        receipt = entry.receipt
+        if receipt.get("status") == "undone":
+            # Later compactions of the list were undone with it.
+            undone |= set(range(receipt["undone"], number))
+        if is_compaction(receipt):
+            compactions.append(
+                Compaction(
+                    number,
+                    entry.timestamp_seconds,
+                    receipt["tokens"]["before"],
+                    receipt["tokens"]["after"],
+                    receipt.get("writer"),
+                    (receipt.get("state") or {}).get("stop_seq", -1),
+                    number in undone,
+                    tuple(_removed_ranges(receipt)),
+                    shortened.get(number, frozenset()),
+                    frozenset(p for edit in receipt["edits"] for p in edit["pointers"]),
+                )
+            )
+    return compactions[::-1]
+
+
+def _removed_ranges(receipt: JsonObject) -> Iterator[tuple[int, int]]:
+    pointers = {
+        pointer
+        for edit in receipt["edits"]
+        if edit["layer"] in _REMOVING_LAYERS
+        for pointer in edit["pointers"]
+    }
+    for pointer in pointers:
+        match = POINTER.match(pointer)
+        if match is not None and match["start"]:
+            yield int(match["start"]), int(match["stop"])
+
+
+def mark_of(seq: int, compactions: Sequence[Compaction]) -> Mark:
+    """Return what became of a message: the first compaction that removed it, else shortened it."""
+    active = [compaction for compaction in compactions if not compaction.is_undone]
+    for compaction in active:
+        if any(first <= seq <= last for first, last in compaction.removed):
+            return Mark("removed", compaction)
+    for compaction in active:
+        if seq in compaction.shortened:
+            return Mark("shortened", compaction)
+    return Mark("in context")
+
+
+def output_mark(output_id: str, compactions: Sequence[Compaction]) -> Mark | None:
+    """Return the first compaction that moved an output to the archive, or None."""
+    active = [compaction for compaction in compactions if not compaction.is_undone]
+    found = next((c for c in active if output_id in c.outputs), None)
+    return None if found is None else Mark("removed", found)
