@@ -90,13 +90,32 @@ def test_draft_keeps_quotations_that_occur_in_the_conversation(line: str) -> Non
         '- It is allowed, "yes, delete the whole table" (user [3]).',
         '- "yes, delete the whole table", the user said.',
         "- «да, удали всю таблицу целиком» (пользователь).",
-        '- The user demands: "total_3_7 = round_half_even(price_7 * 10, 0.005)".',
     ],
 )
 def test_draft_removes_line_when_it_attributes_false_words_to_the_user(line: str) -> None:
     draft = draft_of(f"## Facts\n- kept\n{line}\n## Next step\nGo on.", SOURCE)
     assert draft.removed == (line.strip(),)
     assert draft.text == "## Facts\n- kept\n## Next step\nGo on."
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '- The user demands: "total_3_7 = round_half_even(price_7 * 10, 0.005)"',
+        '- Open is the user\'s answer to: "Clearer rounding params everywhere"',
+        '- No eval with user input, "Clearer rounding params everywhere"',
+    ],
+)
+def test_draft_marks_words_of_others_beside_the_user(line: str) -> None:
+    draft = draft_of(f"## Facts\n{line}\n## Next step\nGo on.", SOURCE)
+    assert f"{line} (not the user's words)" in draft.text
+    assert draft.removed == ()
+
+
+def test_draft_marks_no_rule_that_it_calls_the_projects() -> None:
+    line = '- "Clearer rounding params everywhere"'
+    text = f"## Standing rules\nNone.\n\nThe project's:\n{line}\n## Next step\nGo on."
+    assert draft_of(text, SOURCE).text == text
 
 
 def test_draft_marks_tool_words_under_headings_of_the_user() -> None:

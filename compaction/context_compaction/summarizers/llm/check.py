@@ -2,9 +2,10 @@
 
 A model's text is never trusted. It may be empty, a refusal or an error message, invent consent
 ("the user said: go ahead and delete it"), or attribute a tool's words to the user. A line that
-quotes the user with words that the user did not say is removed as a whole, because its claim is
-wrong too. So is a line that introduces words like speech that occur nowhere. Any other quotation
-that occurs nowhere loses only its quotation marks. A reference to a message that does not exist is
+quotes the user, or introduces words like speech, is removed as a whole if the words occur nowhere,
+because its claim is wrong too. If somebody else said them, they are marked as not the user's: the
+line may be true, such as "waits for the user's answer to" a question. Any other quotation that
+occurs nowhere loses only its quotation marks. A reference to a message that does not exist is
 removed. The rest of such a line stays, because it is usually true in other words. If nothing
 remains, the deterministic summary takes over. A claim that the user approved something is a flaw if
 the user never agreed to anything. File names and figures that occur nowhere are only reported,
@@ -263,6 +264,9 @@ def _checked(text: str, source: GroundingSource) -> CheckedDraft:
     for line in text.splitlines():
         if _is_heading(line):
             in_user_section = any(name in line.casefold() for name in _USER_HEADINGS)
+        elif line[:1].isalpha() and line.endswith(":"):
+            # The prompts ask for the project's demands below the user's rules.
+            in_user_section = in_user_section and "project" not in line.casefold()
         checked = _checked_line(line, source, in_user_section=in_user_section)
         if checked is None:
             removed.append(line.strip())
@@ -312,8 +316,8 @@ def _checked_quotation(
 ) -> str | None:
     """Return a quotation as it may stay. A quotation that occurs nowhere loses its marks.
 
-    None if it attributes false words to the user, or presents invented words as speech. `lead` is
-    the text between the previous quotation and this one.
+    None if it attributes invented words to the user, or presents them as speech. `lead` is the text
+    between the previous quotation and this one.
     """
     text = next(filter(None, match.groups()), "")
     # A word or two are a name. In a script without spaces, a few characters are.
@@ -325,11 +329,10 @@ def _checked_quotation(
     is_speech = fills_line or lead.rstrip(" *_").endswith((":", "："))
     was_said = _occurs_in(text, source.anybody)
     names_user = _USER_BEFORE.search(lead) or _USER_AFTER.match(match.string, match.end())
-    if names_user or (is_speech and not was_said):
-        return None
-    if fills_line and in_user_section:
-        return f"{match[0]} {_NOT_THE_USERS}"
-    return match[0] if was_said else text
+    if not was_said:
+        return None if names_user or is_speech else text
+    is_claimed = names_user or (fills_line and in_user_section)
+    return f"{match[0]} {_NOT_THE_USERS}" if is_claimed else match[0]
 
 
 def _occurs_in(quotation: str, folded_text: str) -> bool:
