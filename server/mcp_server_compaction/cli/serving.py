@@ -156,6 +156,13 @@ def view(context: click.Context, port: int, no_browser: bool) -> None:
 
 @click.command()
 @click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Serve all servers under mcpServers in this JSON file instead of COMMAND.",
+)
+@click.option(
     "--url", metavar="URL", help="Call a server over Streamable HTTP instead of starting COMMAND."
 )
 @click.option(
@@ -178,20 +185,30 @@ def view(context: click.Context, port: int, no_browser: bool) -> None:
 @click.pass_context
 def wrap(
     context: click.Context,
+    config_file: Path | None,
     url: str | None,
     headers: tuple[str, ...],
     threshold_tokens: int,
     command: tuple[str, ...],
 ) -> None:
-    """Serve another MCP server over stdio, and replace its large results by previews.
+    """Serve other MCP servers over stdio, and replace their large results by previews.
 
-    COMMAND starts that server; write it after `--`. Each large result is archived, and its preview
-    has a pointer for the added tool read_persisted_output. Everything else passes unchanged.
+    COMMAND starts the server; write it after `--`. Each large result is archived, and its preview
+    has a pointer for the added tool read_persisted_output; search_transcript searches all of them.
+    Everything else passes unchanged.
     """
-    from mcp_server_compaction.wrap.serve import WrappedServer, run_wrap
+    from mcp_server_compaction.wrap.serve import run_wrap
+    from mcp_server_compaction.wrap.servers import WrappedServer, read_servers
 
-    server = WrappedServer(command, url, dict(map(_header, headers)))
-    run_wrap(server, config_of(context), threshold_tokens)
+    if [bool(config_file), bool(command), bool(url)].count(True) != 1:
+        raise SettingsError("Give --config FILE, --url URL or, after --, the command of a server.")
+    if config_file is not None:
+        servers, notes = read_servers(config_file)
+        for note in notes:
+            click.echo(note, err=True)
+    else:
+        servers = [WrappedServer(command, url, dict(map(_header, headers)))]
+    run_wrap(servers, config_of(context), threshold_tokens)
 
 
 def _header(text: str) -> tuple[str, str]:

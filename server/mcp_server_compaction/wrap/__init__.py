@@ -1,1 +1,1 @@
-"""A proxy in front of another MCP server that shortens large tool results."""
+"""A proxy in front of other MCP servers that shortens large tool results."""

@@ -45,7 +45,14 @@ class Limits:
         # A token has at least one byte, and a character at most four.
         if len(text) <= self.threshold_tokens // 4:
             return False
-        return self.count_tokens(text) > self.threshold_tokens
+        return self.tokens(text) > self.threshold_tokens
+
+    def tokens(self, text: str) -> int:
+        """Return the tokens of `text`; for a huge text its characters, because counting is slow."""
+        # The longest token of the vocabulary has 128 bytes.
+        if len(text) > 128 * self.threshold_tokens:
+            return len(text)
+        return self.count_tokens(text)
 
 
 def shorten(
@@ -137,7 +144,7 @@ class _Shortener:
         if not limits.is_large("\n".join(texts)):
             return {}
         counts = Counter(texts)
-        tokens = {text: limits.count_tokens(text) for text in counts}
+        tokens = {text: limits.tokens(text) for text in counts}
         total = sum(tokens[text] for text in texts)
         markers: dict[str, str] = {}
         for text in sorted(counts, key=lambda text: -tokens[text]):

@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -20,9 +21,10 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_server_compaction.cli import main
-from mcp_server_compaction.wrap.proxy import OTHER_READ_TOOL, Proxy
+from mcp_server_compaction.wrap.proxy import OWN_PREFIX, OWN_TOOLS, Proxy
+from mcp_server_compaction.wrap.servers import WrappedServer
 from mcp_server_compaction.wrap.shorten import Limits
-from mcp_types import CallToolResult, JSONRPCNotification, JSONRPCResponse
+from mcp_types import CallToolResult, JSONRPCNotification, JSONRPCRequest
 
 from tests.server.helpers import Era, Json, error_of, text_of
 
@@ -30,7 +32,8 @@ pytestmark = pytest.mark.slow
 
 PROXY = [sys.executable, "-m", "mcp_server_compaction"]
 WRAPPED = [sys.executable, str(Path(__file__).with_name("talkative.py"))]
-READ = "read_persisted_output"
+READ, SEARCH = OWN_TOOLS
+OTHER_READ_TOOL = f"{OWN_PREFIX}{READ}"
 LARGE = 3_000  # number of lines, with about 30,000 tokens
 _OUTPUT_ID = re.compile(r"o_[0-9a-f]{24}")
 
@@ -191,7 +194,7 @@ async def test_reading_tool_has_another_name_when_the_server_has_one_with_its_na
     command = [*PROXY, "--archive", str(tmp_path / "archive"), "wrap", "--", *scripted_server(LONG)]
     async with client_of(command, "legacy") as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
-        assert names == [READ, "any", OTHER_READ_TOOL]
+        assert names == [READ, "any", OTHER_READ_TOOL, SEARCH]
         for name in names[:2]:
             shortened = await client.call_tool(name, {})
             assert f"call {OTHER_READ_TOOL}" in text_of(shortened, -1)
@@ -201,26 +204,27 @@ async def test_reading_tool_has_another_name_when_the_server_has_one_with_its_na
 
 async def test_response_is_queued_when_the_host_does_not_read_notifications_fast_enough() -> None:
     queue, queued = anyio.create_memory_object_stream[SessionMessage](8)
-    server, _unread = anyio.create_memory_object_stream[SessionMessage](1)
     deps: Any = None  # no result is stored
     messages: list[Any] = []
-    async with queue, queued, server, _unread, anyio.create_task_group() as tasks:
-        proxy = Proxy(queue, server, deps, Limits(10, 10, len), "s", tasks)
+    async with queue, queued, anyio.create_task_group() as tasks:
+        proxy = Proxy(queue, [], deps, Limits(10, 10, len), "s", tasks)
+        upstream: Any = SimpleNamespace(server=WrappedServer(["x"]))
         with anyio.fail_after(60):
             for number in range(5_000):
                 await proxy.from_server(
+                    upstream,
                     JSONRPCNotification(
                         jsonrpc="2.0",
                         method="notifications/message",
                         params={"level": "info", "data": number},
-                    )
+                    ),
                 )
-            answer = JSONRPCResponse(jsonrpc="2.0", id=1, result={"tools": []})
-            tasks.start_soon(proxy.from_server, answer)
+            request = JSONRPCRequest(jsonrpc="2.0", id=1, method="ping")
+            tasks.start_soon(proxy.from_server, upstream, request)
             messages = [(await queued.receive()).message for _ in range(10)]
     assert [message.params["data"] for message in messages[:8]] == list(range(8))
     assert "Dropped 4992 log and progress messages" in messages[8].params["data"]
-    assert messages[9].id == 1
+    assert messages[9].method == "ping"
 
 
 async def test_proxy_passes_a_huge_result_after_many_log_messages(tmp_path: Path) -> None:
@@ -252,7 +256,7 @@ async def test_call_fails_with_an_error_when_the_response_cannot_be_parsed(
     async with client_of(command, "legacy") as client:
         with pytest.raises(MCPError, match="response of the wrapped server"):
             await client.call_tool("any", {})
-        assert len((await client.list_tools()).tools) == 3
+        assert len((await client.list_tools()).tools) == 4
 
 
 async def test_proxy_passes_progress_cancellation_elicitation_and_errors(
@@ -271,8 +275,8 @@ async def test_proxy_passes_progress_cancellation_elicitation_and_errors(
     async with both(tmp_path, era, "--threshold-tokens", "10", **options) as (direct, proxied):
         before = (await direct.list_tools()).tools
         after = (await proxied.list_tools()).tools
-        assert after[:-1] == before
-        assert after[-1].name == READ
+        assert after[:-2] == before
+        assert [tool.name for tool in after[-2:]] == [READ, SEARCH]
         result = await proxied.call_tool("slowly", {"steps": 3}, progress_callback=report)
         assert text_of(result) == "done"
         assert reported == [(0, "step 0"), (1, "step 1"), (2, "step 2")]
@@ -328,8 +332,9 @@ async def test_proxy_wraps_a_server_at_an_address(tmp_path: Path, era: Era, addr
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ([], "Give either --url URL or, after --, the command"),
-        (["--url", "http://127.0.0.1:1/mcp", "--", "true"], "Give either"),
+        ([], "Give --config FILE, --url URL or, after --, the command"),
+        (["--url", "http://127.0.0.1:1/mcp", "--", "true"], "Give --config"),
+        (["--config", "/no/such/file"], "Cannot read the servers"),
         (["--url", "nowhere"], "Give an address such as https://host/mcp"),
         (["--", "/no/such/program"], "Cannot start the wrapped server"),
         (["--url", "http://127.0.0.1:1/mcp", "--header", "nothing"], "Name: value"),
@@ -341,17 +346,3 @@ def test_wrap_reports_an_invalid_command_or_address(
     done = CliRunner().invoke(main, ["--archive", str(tmp_path / "archive"), "wrap", *arguments])
     assert done.exit_code in {1, 2}
     assert error in done.stderr
-
-
-def test_proxy_ends_with_an_error_when_the_wrapped_server_ends(tmp_path: Path) -> None:
-    command = [*PROXY, "--archive", str(tmp_path / "archive"), "wrap"]
-    command += ["--", sys.executable, "-c", "pass"]
-    # Standard input stays open, so the proxy ends only because the server ends.
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        output = process.stderr.read()
-        assert process.wait(timeout=150) == 1
-    assert "the wrapped server ended" in output
-    assert "Traceback" not in output

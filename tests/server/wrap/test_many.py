@@ -1,0 +1,182 @@
+"""One proxy for several servers: names, restarts, list changes, and servers that misbehave."""
+
+import json
+import re
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp_server_compaction.wrap.proxy import OWN_TOOLS
+from mcp_server_compaction.wrap.servers import read_servers
+
+from tests.server.helpers import Era, text_of
+from tests.server.wrap.test_proxy import PROXY, WRAPPED, address, client_of, full_text, shown
+
+pytestmark = pytest.mark.slow
+__all__ = ["address"]  # a fixture
+
+READ, SEARCH = OWN_TOOLS
+# A server whose tools end it, send many log messages, return 60 MB, change its list, or stop it
+# from reading. TOOLS is the number of its own tools.
+MISCHIEF = r"""
+import json, os, sys, time
+def send(message): print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+extra = 0
+for line in sys.stdin:
+    request = json.loads(line)
+    method, params, result = request["method"], request.get("params") or {}, {}
+    if method == "initialize":
+        result = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}}
+        result["serverInfo"] = {"name": "mischief", "version": "1"}
+    elif method == "tools/list":
+        names = ["die", "flood", "huge", "grow", "hang", "pid"] + ["new"] * extra
+        result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
+    elif method == "tools/call":
+        name = params["name"]
+        result = {"content": [{"type": "text", "text": str(os.getpid())}]}
+        if name == "die":
+            os._exit(3)
+        if name == "hang":
+            time.sleep(1_000)
+        if name == "flood":
+            for number in range(100_000):
+                send({"method": "notifications/message", "params": {"level": "info", "data": 1}})
+        if name == "huge":
+            result["content"][0]["text"] = "a row of text\n" * 4_500_000
+        if name == "grow":
+            extra = 1
+            send({"method": "notifications/tools/list_changed"})
+    if "id" in request:
+        send({"id": request["id"], "result": result})
+"""
+MISCHIEVOUS = {"command": sys.executable, "args": ["-c", MISCHIEF]}
+TALKATIVE = {"command": WRAPPED[0], "args": WRAPPED[1:]}
+
+
+@asynccontextmanager
+async def wrapped(
+    tmp_path: Path, servers: dict[str, Any], era: Era = "legacy", **options: Any
+) -> AsyncGenerator[Client]:
+    """Connect a client to one proxy for all servers."""
+    config = tmp_path / "servers.json"
+    config.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    archive = str(tmp_path / "archive")
+    command = [*PROXY, "--archive", archive, "wrap", "--config", str(config)]
+    async with client_of(command, era, **options) as client:
+        yield client
+
+
+async def names_of(client: Client) -> list[str]:
+    return [tool.name for tool in (await client.list_tools()).tools]
+
+
+async def test_one_proxy_serves_programs_and_addresses_with_one_read_tool_and_one_search(
+    tmp_path: Path, era: Era, address: str
+) -> None:
+    servers = {"one": TALKATIVE, "my files": MISCHIEVOUS, "far": {"url": address}}
+    async with wrapped(tmp_path, servers, era) as client:
+        names = await names_of(client)
+        assert names[-2:] == [READ, SEARCH]
+        assert {name.partition("__")[0] for name in names[:-2]} == {"one", "my_files", "far"}
+        for server in ("one", "far"):
+            result = await client.call_tool(f"{server}__lines", {"count": 3_000})
+            [output_id] = set(re.findall(r"o_[0-9a-f]{24}", shown(result)))
+            text = await full_text(client, output_id)
+            assert text.endswith("line 2999: value_20993")
+            small = await client.call_tool(f"{server}__lines", {"count": 1})
+            assert text_of(small) == "line 0: value_0"
+        found = await client.call_tool(SEARCH, {"query": "value_20993"})
+        assert output_id in text_of(found)
+        greeting = await client.get_prompt("far__greet", {"name": "Ann"})
+        assert "Greet Ann." in str(greeting.messages)
+        [note] = {resource.uri for resource in (await client.list_resources()).resources}
+        assert "line 3999" in str((await client.read_resource(note)).contents)
+        assert client.instructions == "# one\nSay hello.\n\n# far\nSay hello."
+        with pytest.raises(MCPError, match="No wrapped server has what tools/call names"):
+            await client.call_tool("two__lines", {})
+
+
+async def test_server_that_ends_is_reported_and_started_again(tmp_path: Path) -> None:
+    reports: list[str] = []
+    changed = anyio.Event()
+
+    async def log(params: Any) -> None:
+        reports.append(str(params.data))
+
+    async def note(message: Any) -> None:
+        if "tools/list_changed" in str(message):
+            changed.set()
+
+    servers = {"bad": MISCHIEVOUS, "good": MISCHIEVOUS}
+    options = {"logging_callback": log, "message_handler": note}
+    async with wrapped(tmp_path, servers, **options) as client:
+        first = text_of(await client.call_tool("bad__pid", {}))
+        with pytest.raises(MCPError, match=r"server .bad. ended\. It is restarted in 0\.5 s"):
+            await client.call_tool("bad__die", {})
+        assert text_of(await client.call_tool("good__pid", {}))
+        await changed.wait()
+        assert text_of(await client.call_tool("bad__pid", {})) != first
+        assert any("server 'bad' ended" in report for report in reports)
+
+
+async def test_missing_program_does_not_stop_the_other_servers(tmp_path: Path) -> None:
+    servers = {"gone": {"command": "/no/such/program"}, "good": MISCHIEVOUS}
+    async with wrapped(tmp_path, servers) as client:
+        assert "good__pid" in await names_of(client)
+        with pytest.raises(MCPError, match="cannot be started with '/no/such/program'"):
+            await client.call_tool("gone__pid", {})
+
+
+async def test_changed_list_is_announced_and_read_again(tmp_path: Path) -> None:
+    changed = anyio.Event()
+
+    async def note(message: Any) -> None:
+        if "list_changed" in str(message):
+            changed.set()
+
+    async with wrapped(tmp_path, {"one": MISCHIEVOUS}, message_handler=note) as client:
+        assert "one__new" not in await names_of(client)
+        await client.call_tool("one__grow", {})
+        await changed.wait()
+        assert "one__new" in await names_of(client)
+
+
+@pytest.mark.parametrize("mischief", ["hang", "flood", "huge"])
+async def test_mischief_of_one_server_does_not_block_another(tmp_path: Path, mischief: str) -> None:
+    order: list[str] = []
+    servers = {"bad": MISCHIEVOUS, "good": MISCHIEVOUS}
+    async with wrapped(tmp_path, servers) as client, anyio.create_task_group() as tasks:
+
+        async def call_bad() -> None:
+            result = await client.call_tool(f"bad__{mischief}", {})
+            order.append("bad")
+            assert len(shown(result)) < 4_000
+
+        await names_of(client)
+        tasks.start_soon(call_bad)
+        for _ in range(3):
+            await client.call_tool("good__pid", {})
+        order.append("good")
+        if mischief == "hang":
+            tasks.cancel_scope.cancel()
+    assert order == (["good"] if mischief == "hang" else ["good", "bad"])
+
+
+def test_names_that_would_collide_are_changed_and_reported(tmp_path: Path) -> None:
+    config = tmp_path / "servers.json"
+    names = ("a b", "a_b", "a__b", "plain")
+    servers = {name: {"command": "x"} for name in names}
+    config.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    found, notes = read_servers(config)
+    assert [server.name for server in found] == ["a_b", "a_b-2", "a_b-3", "plain"]
+    assert [note.partition(" are")[0] for note in notes] == [
+        "The tools of 'a b'",
+        "The tools of 'a_b'",
+        "The tools of 'a__b'",
+    ]
