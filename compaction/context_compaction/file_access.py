@@ -16,6 +16,7 @@ from typing import TypeAlias
 from anyio import to_thread
 
 from context_compaction.errors import PathNotAllowedError
+from context_compaction.system import is_remote, open_beneath
 
 MAX_FILE_BYTES = 256_000_000
 # A larger file would be restored as its path only.
@@ -102,9 +103,11 @@ class Roots:
     def _open(self, path: Path, max_bytes: int) -> tuple[int, float]:
         """Return a descriptor of the regular file at `path`, and the time of its last change."""
         try:
+            if is_remote(path):
+                self._root_of(path, path)
             resolved = path.expanduser().resolve(strict=True)
             root = self._root_of(path, resolved)
-            descriptor = _open_beneath(root, resolved.relative_to(root))
+            descriptor = open_beneath(root, resolved.relative_to(root))
         # RuntimeError: no home folder for "~". ValueError: a NUL or a lone surrogate, which no path
         # can contain.
         except (OSError, RuntimeError, ValueError) as error:
@@ -154,23 +157,6 @@ def default_folders(working_folder: Path, home: Path) -> tuple[Path, ...]:
     if resolved == Path(resolved.anchor) or home.resolve().is_relative_to(resolved):
         return transcripts
     return (resolved, *transcripts)
-
-
-def _open_beneath(root: Path, relative: Path) -> int:
-    """Open `relative` from `root` folder by folder, without following links."""
-    # With O_NONBLOCK, opening a named pipe does not wait for its writer.
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    if os.open not in os.supports_dir_fd:  # Windows
-        return os.open(root / relative, flags | getattr(os, "O_BINARY", 0))
-    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        for name in relative.parts[:-1]:
-            inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
-            os.close(folder)
-            folder = inner
-        return os.open(relative.name, flags, dir_fd=folder)
-    finally:
-        os.close(folder)
 
 
 def _decoded(data: bytes, path: str | Path) -> str:

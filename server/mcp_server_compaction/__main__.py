@@ -10,24 +10,12 @@ def run() -> None:
 
         run_hook(sys.argv[2:])
     else:
-        _exit_without_file_locks()
+        from context_compaction.system import write_utf8
+
         from mcp_server_compaction.cli import main
 
+        write_utf8()
         main(prog_name="mcp-server-compaction")
-
-
-def _exit_without_file_locks() -> None:
-    """Exit with an error on Windows, because the archive's locks need the module fcntl.
-
-    A hook does not exit: it logs its failure and does not block the host.
-    """
-    from importlib.util import find_spec
-
-    if find_spec("fcntl") is None:
-        sys.exit(
-            "mcp-server-compaction needs the file locks of Linux or macOS (Python's module fcntl), "
-            "which this system lacks. On Windows, install and run it in WSL."
-        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """The command with which a person starts this program, for texts that name a next step."""
 
-import shlex
 import shutil
 import sys
 from pathlib import Path
+
+from context_compaction.system import command_line
 
 SCRIPT = "mcp-server-compaction"
 
@@ -15,6 +16,6 @@ def own_command() -> str:
     """
     if shutil.which(SCRIPT):
         return SCRIPT
-    if Path(sys.argv[0]).name == SCRIPT:
-        return shlex.quote(sys.argv[0])
-    return f"{shlex.quote(sys.executable)} -m mcp_server_compaction"
+    if Path(sys.argv[0]).stem == SCRIPT:
+        return command_line([sys.argv[0]])
+    return command_line([sys.executable, "-m", "mcp_server_compaction"])

@@ -77,5 +77,7 @@ def _private_imports(source: str) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
             "context_compaction"
         ):
+            if node.module == "context_compaction.system":  # what differs between systems
+                continue
             is_public = node.module == "context_compaction"
             yield from (a.name for a in node.names if not is_public or a.name not in public)

@@ -10,7 +10,6 @@ import hmac
 import os
 import re
 import secrets
-import stat
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ from typing import Protocol
 
 from cachetools import TTLCache
 from context_compaction import AccessToken, Archive, SettingsError
+from context_compaction.system import open_file, rights_of_others
 
 from mcp_server_compaction.access.principal import LOCAL_USER, SCOPES, Principal, Scope
 
@@ -82,7 +82,7 @@ def ensure_local_token(folder: Path) -> str:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            handle = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             with os.fdopen(handle, "w", encoding="ascii") as file:
                 file.write(secrets.token_urlsafe(_SECRET_BYTES) + "\n")
                 file.flush()
@@ -93,7 +93,7 @@ def ensure_local_token(folder: Path) -> str:
             f"Cannot use the token file {path}: {error.strerror}. HTTP and the viewer need a "
             "writable archive. Copy a read-only archive with `migrate SOURCE TARGET`."
         ) from error
-    if stat.S_IMODE(status.st_mode) & 0o077:
+    if rights_of_others(status):
         raise SettingsError(
             f"Other users may read the token file {path}. Delete it; the next start creates a new "
             "token."

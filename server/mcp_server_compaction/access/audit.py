@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from context_compaction import SettingsError
+from context_compaction.system import open_file
 
 from mcp_server_compaction.access.principal import caller
 
 # Limit of lines in a minute for callers without a valid token, so that they cannot fill the disk.
 MAX_REFUSALS = 60
 _MINUTE_SECONDS = 60.0
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 audit_logger = logging.getLogger("mcp_server_compaction.audit")
 
@@ -25,10 +27,8 @@ class _AuditFile(WatchedFileHandler):
     """A log file that only the user may read. It is created again after it was moved away."""
 
     def _open(self) -> TextIOWrapper:
-        handle = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        return TextIOWrapper(
-            os.fdopen(handle, "ab", buffering=0), encoding=self.encoding, write_through=True
-        )
+        file = os.fdopen(open_file(self.baseFilename, _APPEND), "ab", buffering=0)
+        return TextIOWrapper(file, encoding=self.encoding, newline="\n", write_through=True)
 
 
 def write_audit(path: Path) -> None:

@@ -168,6 +168,8 @@ def _start_background(arguments: Sequence[str], payload: Json) -> None:
     import subprocess
     import tempfile
 
+    from context_compaction.system import without_window
+
     with tempfile.TemporaryFile() as file:
         file.write(json.dumps(payload).encode("utf-8"))
         file.seek(0)
@@ -178,6 +180,7 @@ def _start_background(arguments: Sequence[str], payload: Json) -> None:
             stderr=subprocess.DEVNULL,
             cwd="/",
             start_new_session=True,
+            **without_window(),
         )
 
 

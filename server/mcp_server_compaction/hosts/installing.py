@@ -70,11 +70,8 @@ class Installation:
 
 def this_program() -> list[str]:
     """Return a command that starts this program without a search in `PATH`."""
-    script = Path(sys.executable).parent / (SCRIPT + (".exe" if sys.platform == "win32" else ""))
-    if script.is_file():
-        return [str(script)]
-    in_path = shutil.which(SCRIPT)
-    return [str(Path(in_path).absolute())] if in_path else [sys.executable, "-m", _MODULE]
+    script = shutil.which(SCRIPT, path=Path(sys.executable).parent) or shutil.which(SCRIPT)
+    return [str(Path(script).absolute())] if script else [sys.executable, "-m", _MODULE]
 
 
 def plan_install(

@@ -4,7 +4,6 @@ The original session is never changed: the new file has a new name and replaces 
 """
 
 import json
-import shlex
 import time
 import uuid
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from context_compaction import (
     make_folder,
     put_file,
 )
+from context_compaction.system import command_line
 
 from mcp_server_compaction.hosts.catalog import UserFolders
 from mcp_server_compaction.hosts.session_places import new_session_file
@@ -116,7 +116,7 @@ def write_resumable(
         raise SettingsError(
             f"Cannot write {path}: {error.strerror or error}. The original session is unchanged."
         ) from error
-    command = _COMMANDS[host].format(id=session_id, path=shlex.quote(str(path)))
+    command = _COMMANDS[host].format(id=session_id, path=command_line([str(path)]))
     if folder != str(folders.project):
-        command = f"cd {shlex.quote(folder)} && {command}"
+        command = f"cd {command_line([folder])} && {command}"
     return Resumable(path, session_id, command)

@@ -10,6 +10,7 @@ from pathlib import Path
 import uvicorn
 from anyio import to_thread
 from context_compaction import SettingsError
+from context_compaction.system import IS_WINDOWS
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
@@ -156,7 +157,9 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
     # waits 40 ms for the client's delayed acknowledgement.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # With SO_REUSEADDR on Windows, another program could take the port.
+        option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
+        bound.setsockopt(socket.SOL_SOCKET, option, 1)
         if shared:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.bind((host, port))
@@ -172,8 +175,12 @@ def listen_on(path: Path) -> socket.socket:
     """Return a listening Unix socket that only the user may open. Replace an abandoned socket.
 
     Raises:
-        SettingsError: The path is in use or cannot be created.
+        SettingsError: The path is in use or cannot be created, or the system is Windows.
     """
+    if IS_WINDOWS:
+        raise SettingsError(
+            "Python has no Unix sockets on Windows. Use --port instead of --unix-socket."
+        )
     listener = socket.socket(socket.AF_UNIX)
     try:
         if path.is_socket() and not _is_served(path):

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from anyio import to_thread
 from context_compaction import SettingsError
+from context_compaction.system import IS_WINDOWS
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -95,8 +96,10 @@ def serve_http(config: Config, service: Service) -> None:
 
     Raises:
         SettingsError: The host is no loopback address and there is no public URL, the port or path
-            is in use, or other users may read the token file.
+            is in use, or other users may read the token file. On Windows: `workers` is above 1.
     """
+    if IS_WINDOWS and service.workers > 1:
+        raise SettingsError("On Windows, HTTP runs with one process. Omit --workers.")
     token = None
     if service.unix_socket is not None:
         listener, names = listen_on(service.unix_socket), Names(None)

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from context_compaction import SettingsError, is_object
+from context_compaction.system import find_program
 
 from mcp_server_compaction.hosts.catalog import HOSTS, REGISTERED_NAME
 
@@ -107,11 +108,13 @@ def run_host(command: Sequence[str], environment: Mapping[str, str]) -> int:
     Raises:
         OSError: The program cannot be started.
     """
-    child = subprocess.Popen(command, env=dict(environment))  # noqa: S603 - the user's command
+    words = [find_program(command[0]), *command[1:]]
+    child = subprocess.Popen(words, env=dict(environment))  # noqa: S603 - the user's command
     # A terminal sends Ctrl-C to the host itself, which decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda got, _: child.send_signal(got))
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):  # Windows has no SIGHUP
+            signal.signal(getattr(signal, name), lambda got, _: child.send_signal(got))
     code = child.wait()
     return code if code >= 0 else 128 - code
 

@@ -68,7 +68,9 @@ class ProxyThread:
         """Wait until a signal ends the proxy."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, frame: self.stop(0))  # noqa: ARG005
-        self._thread.join()
+        # In parts, because Windows handles Ctrl-C only between two waits.
+        while self._thread.is_alive():
+            self._thread.join(0.5)
 
     def stop(self, seconds: float = 2 * _END_SECONDS) -> None:
         """End the proxy, and wait at most `seconds` until it is closed."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from anyio import to_thread
 from context_compaction import make_folder
+from context_compaction.system import delete_if_closed, is_running, replace_file
 
 _KEPT_FILES = 20
 # States of sessions that did not change for so long are deleted.
@@ -68,11 +69,7 @@ class Status:
     @property
     def is_running(self) -> bool:
         """Whether the process still exists."""
-        try:
-            os.kill(self.pid, 0)
-        except OSError:  # the pid is free, or another user's
-            return False
-        return True
+        return is_running(self.pid)
 
     def note(self, text: str) -> None:
         """Add what the user should know. A repeated text is kept once."""
@@ -95,7 +92,7 @@ class Status:
             make_folder(path.parent)
             temporary = path.with_suffix(f".{threading.get_ident()}")
             temporary.write_text(text, "utf-8")
-            temporary.replace(path)
+            replace_file(temporary, path)
 
         with contextlib.suppress(OSError):
             await to_thread.run_sync(write)
@@ -134,7 +131,7 @@ def read_statuses(archive_folder: Path) -> list[Status]:
     found.sort(key=lambda status: status.started_seconds, reverse=True)
     for status in found[_KEPT_FILES:]:
         if not status.is_running:
-            (archive_folder / "proxy" / f"status-{status.pid}.json").unlink(missing_ok=True)
+            delete_if_closed(archive_folder / "proxy" / f"status-{status.pid}.json")
     for path in (archive_folder / "proxy").glob("session-*.json"):
         with contextlib.suppress(OSError):
             if path.stat().st_mtime < time.time() - _KEPT_SECONDS:

@@ -4,7 +4,7 @@ import json
 import logging
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
 from hashlib import blake2b
@@ -21,7 +21,6 @@ from context_compaction.archive.local.durable_files import (
     make_folder,
     put_file,
     restrict_to_user,
-    sync_folder,
 )
 from context_compaction.archive.local.log import session_folders
 from context_compaction.archive.local.maintenance import (
@@ -37,6 +36,7 @@ from context_compaction.archive.values import AccessToken, Health, SessionInfo, 
 from context_compaction.errors import ArchiveError, NotFoundError, SettingsError
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import DEFAULT_TENANT
+from context_compaction.system import delete_file, sync_folder
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -212,11 +212,12 @@ class LocalArchive(Archive):
         path = self._token_path(token_id)
 
         def work() -> bool:
-            with explaining(path, "Deleting"), suppress(FileNotFoundError):
-                path.unlink()
-                sync_folder(path.parent)
-                return True
-            return False
+            with explaining(path, "Deleting"):
+                was_there = path.exists()
+                delete_file(path)
+                if was_there:
+                    sync_folder(path.parent)
+            return was_there
 
         return _is_token_id(token_id) and await to_thread.run_sync(work)
 

@@ -1,10 +1,10 @@
 """The SQLite file of the search index: opened, checked, replaced if damaged, written under a lock.
 
 The folder contains the database, the lock, and `SEAL` (size and time stamp of the database at its
-last clean close). A damaged database is replaced by a new file with another name, so a process that
-still has the old file open does not harm the new one. Every write and every close holds the lock,
-because SQLite 3.7.0 to 3.51.2 can damage a database when two connections write and checkpoint at
-once.
+last clean close). A damaged database is replaced by a new file with a higher name, so a process
+that still has the old file open does not harm the new one. The file with the highest name is in
+use. Every write and every close holds the lock, because SQLite 3.7.0 to 3.51.2 can damage a
+database when two connections write and checkpoint at once.
 """
 
 import os
@@ -21,6 +21,7 @@ from context_compaction.archive.local.durable_files import (
     put_file,
 )
 from context_compaction.errors import ArchiveBusyError, ArchiveError, ArchiveFullError
+from context_compaction.system import FILE_MODE, delete_if_closed
 
 # Primary result codes after which the file is not trusted: a missing table, a failed read
 # (truncated), a malformed page, not a database.
@@ -115,6 +116,8 @@ class IndexFile:
         with self.lock(), explaining(self.folder, "Deleting in"):
             self._disconnect()
             self._remove()
+            if self._current_name() is not None:  # another process has it open on Windows
+                (self.folder / self._next_name()).touch(mode=FILE_MODE)
 
     def _current(self) -> sqlite3.Connection:
         """Return a connection to the current database; reconnect if the file was replaced."""
@@ -157,15 +160,18 @@ class IndexFile:
         return is_sealed or connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
 
     def _current_name(self) -> str | None:
-        names = [path.name for path in self.folder.glob("*.db")]
-        return names[0] if len(names) == 1 else None
+        return max((path.name for path in self.folder.glob("*.db")), default=None)
+
+    def _next_name(self) -> str:
+        number = int((self._current_name() or "0-").partition("-")[0], 16) + 1
+        return f"{number:08x}-{os.urandom(4).hex()}.db"
 
     def _replace(self) -> sqlite3.Connection:
         """Create an empty database with a new name and remove the others."""
         with explaining(self.folder, "Writing"):
             make_folder(self.folder)
             self._remove()
-            connection = self._connect(os.urandom(8).hex() + ".db")
+            connection = self._connect(self._next_name())
             connection.executescript(f"BEGIN; {self._schema} COMMIT;")
             connection.execute("INSERT INTO meta VALUES ('version', ?)", (self._version,))
         return connection
@@ -173,7 +179,7 @@ class IndexFile:
     def _connect(self, name: str) -> sqlite3.Connection:
         path = self.folder / name
         with explaining(path, "Creating"):
-            path.touch(mode=0o600)
+            path.touch(mode=FILE_MODE)
         self._name = name
         self._connection = connection = sqlite3.connect(
             path, timeout=30.0, isolation_level=None, check_same_thread=False
@@ -189,7 +195,7 @@ class IndexFile:
 
     def _remove(self) -> None:
         for path in self.folder.glob("*.db*"):
-            path.unlink(missing_ok=True)
+            delete_if_closed(path)
 
     def _read_seal(self) -> str:
         try:

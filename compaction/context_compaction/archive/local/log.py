@@ -34,16 +34,12 @@ from pathlib import Path
 from typing import Any
 
 from context_compaction.archive.local.durable_files import (
-    FILE_MODE,
-    FOLDER_MODE,
     explaining,
     ignoring_missing_permission,
     make_folder,
     put_file,
     read_at,
-    sync_folder,
     sync_folders,
-    sync_path,
     try_lock,
     write_all,
 )
@@ -58,6 +54,7 @@ from context_compaction.archive.records import (
 )
 from context_compaction.errors import ArchiveBusyError, ArchiveDamagedError, NotFoundError
 from context_compaction.messages.model import JsonObject
+from context_compaction.system import FOLDER_MODE, open_file, status_of, sync_folder, sync_path
 
 _OPENING = b'{"crc":"'
 _CRC_END = len(_OPENING) + 8
@@ -137,7 +134,7 @@ def segment_sizes(folder: Path) -> dict[str, int]:
         try:
             with os.scandir(folder) as entries:
                 return {
-                    entry.name: entry.stat().st_size
+                    entry.name: status_of(entry).st_size
                     for entry in entries
                     if entry.name.endswith(".jsonl")
                 }
@@ -302,7 +299,7 @@ def append_records(
     """
     path = session_folder(root, key) / segment
     with explaining(path, "Writing"):
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
+        handle = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             return _append_lines(handle, segment, expected_size, records)
         except BaseException:
@@ -374,7 +371,7 @@ def folder_stamps(root: Path) -> dict[str, int]:
     with explaining(outer, "Reading"):
         try:
             with os.scandir(outer) as entries:
-                return {entry.name: entry.stat().st_mtime_ns for entry in entries}
+                return {entry.name: status_of(entry).st_mtime_ns for entry in entries}
         except FileNotFoundError:
             _check_root(root)
             return {}

@@ -8,7 +8,6 @@ only what was written since is read.
 
 import os
 import re
-import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,6 @@ from context_compaction.archive.local.durable_files import (
     locked,
     make_folder,
     read_at,
-    sync_folder,
     try_lock,
 )
 from context_compaction.archive.local.log import (
@@ -35,6 +33,13 @@ from context_compaction.archive.retention import StoredSession, StoredSizes
 from context_compaction.archive.values import Health
 from context_compaction.errors import NotFoundError
 from context_compaction.request import check_session_id
+from context_compaction.system import (
+    delete_file,
+    delete_folder,
+    replace_file,
+    sync_folder,
+    unlock_file,
+)
 
 _TRASH_NAME = "trash"
 # As records.py writes them. Quotes in strings are escaped, so only a key in the host's JSON can
@@ -131,7 +136,7 @@ def finish_deletion(root: Path) -> None:
     try:
         _delete(root, (), BlobReferences(root))
     finally:
-        os.close(lock)
+        unlock_file(lock)
 
 
 def _delete(root: Path, keys: Sequence[str], references: BlobReferences) -> int:
@@ -140,22 +145,20 @@ def _delete(root: Path, keys: Sequence[str], references: BlobReferences) -> int:
     freed = 0
     with explaining(root, "Deleting in"):
         references.update()
-        if trash.exists():  # from a killed deletion
-            shutil.rmtree(trash)
+        delete_folder(trash)  # from a killed deletion
         make_folder(trash)
         for key in keys:
             folder = session_folder(root, key)
             freed += sum(segment_sizes(folder).values())
-            with suppress(FileNotFoundError):  # notes of the hosts' hooks on the session
-                shutil.rmtree(root / "hooks" / key)
+            delete_folder(root / "hooks" / key)  # notes of the hosts' hooks on the session
             with suppress(FileNotFoundError):
-                folder.rename(trash / key)
+                replace_file(folder, trash / key)
                 sync_folder(folder.parent)
                 notify_searchers(folder)
             references.by_session.pop(key, None)
         sync_folder(trash)
         freed += _remove_unreferenced(root, set[str]().union(*references.by_session.values()))
-        shutil.rmtree(trash)
+        delete_folder(trash)
     return freed
 
 
@@ -166,7 +169,7 @@ def _remove_unreferenced(root: Path, digests: Iterable[str]) -> int:
     for path in (root / "blobs").glob("??/*"):
         if path.name not in referenced:
             freed += path.stat().st_size
-            path.unlink()
+            delete_file(path)
     return freed
 
 

@@ -4,7 +4,6 @@ All methods block. Calls on different sessions may run in several threads at onc
 ensures that calls on one session run one after the other.
 """
 
-import os
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,6 +34,7 @@ from context_compaction.archive.transcript_state import (
     numbered,
 )
 from context_compaction.errors import ArchiveError
+from context_compaction.system import unlock_file
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class LocalSessions:
     def close(self) -> None:
         """Release this process's writer name."""
         if self._writer is not None:
-            os.close(self._writer[1])
+            unlock_file(self._writer[1])
 
     def holding(self, output_id: str) -> list[str]:
         """Return the IDs of the sessions in memory that contain an output."""

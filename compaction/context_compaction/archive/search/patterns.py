@@ -33,6 +33,7 @@ from context_compaction.archive.search.hits import Groups, hit_at
 from context_compaction.archive.tokenizer import phrase_term
 from context_compaction.archive.values import Hit, Query, SearchPage
 from context_compaction.errors import QueryError
+from context_compaction.system import without_window
 
 MAX_PATTERN_CHARS = 1000
 # Length of a pattern times all counts in its braces: the regex module compiles `x{1000}` into 1,000
@@ -171,7 +172,7 @@ async def _process() -> AsyncGenerator[tuple[ByteSendStream, ByteReceiveStream]]
     """Yield the input and output of a new process, and kill the process after the block."""
     try:
         # -P, so that the worker cannot import a file of this folder instead of a module.
-        process = await anyio.open_process([sys.executable, "-P", str(_WORKER)])
+        process = await anyio.open_process([sys.executable, "-P", str(_WORKER)], **without_window())
     except OSError as error:
         raise QueryError(
             f"Cannot start a process for the pattern: {error.strerror}. Use a plain text without "
