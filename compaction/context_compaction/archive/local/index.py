@@ -407,7 +407,7 @@ class IndexRows:
                 doc.output_id,
             ):
                 return None
-            body = decode_body(line, blobs.read_all)
+            body = decode_body(line, blobs.get)
             return doc_text(head, body, doc.start_byte, doc.size_bytes, blobs)
         except (ArchiveDamagedError, NotFoundError, MissingFileError):
             return None  # the doctor command reports damage; a search ignores it

@@ -145,7 +145,7 @@ def rows_of_part(
     """Update the rows of the session and the segment; yield the rows to insert."""
     part = new.part
     lines = zip(part.records, part.lines, strict=True)
-    get = blobs.read_all
+    get = blobs.get
     bodies = ((record.head, partial(decode_body, line, get)) for record, line in lines)
     texts = list(parts_of_records(bodies, blobs))
     (session,) = connection.execute(_UPSERT_SESSION, _session_row(new, texts)).fetchone()

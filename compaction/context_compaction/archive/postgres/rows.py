@@ -87,7 +87,7 @@ class DocRow:
 def docs_of(records: Sequence[Record], blobs: Blobs) -> Iterator[DocRow]:
     """Return the rows of records that one call wrote."""
     bodies = (
-        (record.head, lambda record=record: parse_body(record.text(), blobs.read_all))
+        (record.head, lambda record=record: parse_body(record.text(), blobs.get))
         for record in records
     )
     for record, parts in zip(records, parts_of_records(bodies, blobs), strict=True):
@@ -496,7 +496,7 @@ class TenantRows:
     def read(self, doc: Doc) -> DocText | None:
         """See `Rows.read`."""
         try:
-            head, body = (parse_body(text, self._blobs.read_all) for text in (doc.head, doc.body))
+            head, body = (parse_body(text, self._blobs.get) for text in (doc.head, doc.body))
             return doc_text(head, body, doc.start_byte, doc.size_bytes, self._blobs)
         except (ArchiveDamagedError, NotFoundError):
             return None  # the doctor command reports damage; a search ignores it
