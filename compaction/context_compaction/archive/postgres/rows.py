@@ -95,8 +95,8 @@ def _row_of(head: JsonObject, part: IndexedPart) -> DocRow:
     is_explicit = head["kind"] == "output" and head["tool"] == TITLE_TOOL
     is_title = is_explicit or (head["kind"] == "message" and head["role"] == "user")
     title = title_of(part.text) if is_title else ""
-    # Plus session, day and block of days, which the local index counts as words.
-    meta_count = 3 + len([*tags_of(head, part)])
+    # Plus the session, which the local index counts as a word.
+    meta_count = 1 + len([*tags_of(head, part)])
     term_count = max(MIN_DOC_TERMS, terms.word_count + len(terms.parts) + meta_count) + len(paths)
     words = _positions(terms.words.split(), terms.parts, paths)
     return DocRow(head, part, words, term_count, title)
