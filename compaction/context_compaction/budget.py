@@ -35,6 +35,10 @@ BUFFER_TOKENS = 13_000
 # stay apart.
 _MIN_TARGET_TOKENS = 8_000
 
+# Reserve and buffer leave the conversation at least this share of the window beside the system
+# prompt, the tools and the system messages.
+_MIN_CONVERSATION_SHARE = 1 / 3
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -158,15 +162,15 @@ def token_budget_of(
     before = requests.estimate(messages)
     settings = _without_policy_trigger(request, settings)
     overhead_tokens = requests.overhead_upper
+    fixed_tokens = overhead_tokens + _system_tokens(messages, count)
     window, trigger, target = _window_trigger_target(
-        request, settings, overhead_tokens=overhead_tokens
+        request, settings, overhead_tokens=overhead_tokens, fixed_tokens=fixed_tokens
     )
     if fills_window:
         trigger = window - _window_budget(request, settings).output_reserve_tokens
     max_bytes = settings.max_request_bytes
     is_over = before.upper > trigger or count.request_bytes(messages) > max_bytes
     if request.mode == "reactive" or (is_over and request.target_tokens is None):
-        fixed_tokens = overhead_tokens + _system_tokens(messages, count)
         if request.mode == "reactive":
             target = _target_after_rejection(target, before, fixed_tokens)
         elif target <= fixed_tokens < trigger:
@@ -197,11 +201,12 @@ def check_budget(
     """
     _anchor(request, len(messages))
     without_usage = replace(request, usage=None, usage_message_index=None)
-    budget = token_budget_of(without_usage, settings, (), count)
+    system = tuple(filter(placeholders.is_system, messages))
+    budget = token_budget_of(without_usage, settings, system, count)
     if request.mode in ("record", "reactive", "undo"):
         return
     overhead_tokens = budget.request_count.overhead_upper
-    system_tokens = _system_tokens(messages, count)
+    system_tokens = _system_tokens(system, count)
     fixed_tokens = overhead_tokens + system_tokens
     if request.target_tokens is None:
         limit_tokens = budget.trigger_tokens
@@ -228,18 +233,21 @@ def window_of(request: CompactRequest) -> int | None:
     return None if request.target_tokens is not None else profile_for(request.model).context_window
 
 
-def reserve_warnings(request: CompactRequest, settings: Settings) -> tuple[str, ...]:
+def reserve_warnings(
+    request: CompactRequest, settings: Settings, trigger_tokens: int
+) -> tuple[str, ...]:
     """Return a warning if a small window reserves less for the response than the caller named."""
     named = request.max_output_tokens
     if named is None or (request.target_tokens is not None and request.context_window is None):
         return ()
     budget = _window_budget(request, settings)
-    reserve = budget.output_reserve_tokens
+    reserve = min(budget.output_reserve_tokens, budget.context_window - trigger_tokens)
     if reserve >= min(named, settings.output_reserve_cap_tokens):
         return ()
+    beside = "" if reserve == budget.output_reserve_tokens else " beside system prompt and tools"
     return (
         f"Only {reserve} of {named} tokens are reserved for the response, because the window has "
-        f"only {budget.context_window}. Ask the model for at most {reserve} tokens, or set "
+        f"only {budget.context_window}{beside}. Ask the model for at most {reserve} tokens, or set "
         f"output_reserve_cap_tokens to {named}.",
     )
 
@@ -303,7 +311,7 @@ def _overhead_tokens(request: CompactRequest, count: MessageCounter) -> int:
 
 
 def _window_trigger_target(
-    request: CompactRequest, settings: Settings, *, overhead_tokens: int
+    request: CompactRequest, settings: Settings, *, overhead_tokens: int, fixed_tokens: int
 ) -> tuple[int, int, int]:
     """Return window, trigger and target. A target without a window is all three.
 
@@ -316,9 +324,12 @@ def _window_trigger_target(
     if target is not None and request.context_window is None:
         return target, target, target
     budget = _window_budget(request, settings)
-    window = budget.context_window
+    window, trigger = budget.context_window, budget.trigger_tokens
+    if not {"output_reserve_cap_tokens", "buffer_tokens"} & set(request.settings):
+        least = fixed_tokens + int((window - fixed_tokens) * _MIN_CONVERSATION_SHARE)
+        trigger = max(trigger, least)
     trigger = min(
-        budget.trigger_tokens,
+        trigger,
         int(window * settings.trigger_fraction),
         int(window * settings.conversation_fraction) + overhead_tokens,
     )

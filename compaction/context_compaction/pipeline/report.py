@@ -285,7 +285,7 @@ def _warnings(done: Finished, secrets: JsonObject | None, *, was_cut: bool) -> t
         *done.validation.warnings,
         *_request_warnings(edited.edits),
         *done.words.warnings,
-        *reserve_warnings(context.request, context.settings),
+        *reserve_warnings(context.request, context.settings, context.budget.trigger_tokens),
         *context.request_count.warnings,
         *(margin_warnings(context.request, context.count.method) if was_cut else ()),
         *pin_warnings(

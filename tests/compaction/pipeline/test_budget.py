@@ -85,6 +85,26 @@ async def test_window_is_refused_when_fixed_tokens_fill_it() -> None:
         await compacted(session(24, 120), context_window=9_000, tools=TOOLS)
 
 
+@given(window_tokens=st.integers(16_000, 100_000), share=st.floats(0.1, 0.7))
+@settings(max_examples=25)
+async def test_system_prompt_and_tools_leave_a_third_of_the_rest_to_the_conversation(
+    window_tokens: int, share: float
+) -> None:
+    overhead_tokens = int(window_tokens * share)
+    result = await compacted(
+        session(24, 120),
+        context_window=window_tokens,
+        max_output_tokens=32_000,
+        overhead_tokens=overhead_tokens,
+    )
+    fixed_tokens = result.tokens.trigger - overhead_tokens
+    assert fixed_tokens >= 0.2 * (window_tokens - overhead_tokens)
+    assert result.tokens.trigger < window_tokens
+    assert result.fits or result.irreducible
+    if result.tokens.trigger + 20_000 > window_tokens:
+        assert any("are reserved for the response" in warning for warning in result.warnings)
+
+
 async def test_reactive_keeps_part_of_the_conversation_next_to_many_tools() -> None:
     history = session(8, 60)
     result = await compacted(history, mode="reactive", tools=TOOLS)
