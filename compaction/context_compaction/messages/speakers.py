@@ -11,8 +11,9 @@ rules and requests are read from nothing else. All functions are pure and linear
   results into user messages. They start with a label, or repeatedly end with a shell prompt, and
   follow a message of the assistant.
 - Project rules (AGENTS.md, CLAUDE.md, GEMINI.md) bind like a system prompt, but the user did not
-  type
-  them. They are recognized by the host's frame around the whole text, never by a quotation.
+  type them. They are recognized by the host's frame around the whole text, never by a quotation.
+- A reminder before the first answer tells what the whole session may use, such as skills and
+  agents. The host does not repeat it, so it counts as a rule of the project.
 """
 
 import re
@@ -48,6 +49,7 @@ _CLAUDE_HEADS = ("# claudeMd", "Codebase and user instructions are shown below")
 _RULES_FILES = ("CLAUDE.", "AGENTS.", "GEMINI.")
 _GEMINI_HEADS = ("--- Context from: ", "<loaded_context>")
 _HEAD_CHARS = 600
+_REMINDER_CHARS = 60
 
 
 def with_project_rules(messages: Messages, *, has_posed_results: bool) -> Messages:
@@ -81,8 +83,11 @@ def with_author(author: Author, message: Message, numbers: Container[int]) -> Me
     return replace(message, blocks=tuple(blocks))
 
 
-def rules_kind_of(block: Text) -> str | None:
-    """Return the file name of the rules in `block`, or the name of their frame; else None."""
+def rules_kind_of(block: Text, *, is_start: bool = False) -> str | None:
+    """Return the file name of the rules in `block`, or the name of their frame; else None.
+
+    With `is_start`, before the first answer, each reminder of the host has the kind of its heading.
+    """
     text = block.text
     if block.author == "project" and (kind := placeholders.rules_kind(text)):
         return kind
@@ -102,7 +107,14 @@ def rules_kind_of(block: Text) -> str | None:
         return _gemini_kind(text)
     if any(words in text[:_HEAD_CHARS] for words in _CLAUDE_HEADS):
         return "CLAUDE.md"
-    return _rules_file_in(text[:_HEAD_CHARS])
+    is_reminder = (is_start or block.author == "project") and frame["tag"] == "system-reminder"
+    return _rules_file_in(text[:_HEAD_CHARS]) or (_heading_of(head) if is_reminder else None)
+
+
+def _heading_of(head: str) -> str:
+    """Return the first line in a frame as a kind of rules."""
+    line = head.partition(">")[2].strip().partition("\n")[0]
+    return line.replace('"', "'")[:_REMINDER_CHARS]
 
 
 def _rules_file_in(head: str) -> str | None:
@@ -116,11 +128,13 @@ def _rules_file_in(head: str) -> str | None:
 
 def _rules_places(messages: Messages, *, has_posed_results: bool) -> Iterator[tuple[str, int, int]]:
     """Yield each text of rules: its kind, the message index, and the block number."""
+    is_start = True
     for index, message in enumerate(messages):
-        if has_posed_results and message.role == "assistant":
+        is_start &= message.role != "assistant"
+        if has_posed_results and not is_start:
             return
         for number, block in enumerate(message.blocks if message.role == "user" else ()):
-            if isinstance(block, Text) and (kind := rules_kind_of(block)):
+            if isinstance(block, Text) and (kind := rules_kind_of(block, is_start=is_start)):
                 yield kind, index, number
 
 

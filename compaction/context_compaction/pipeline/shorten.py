@@ -38,6 +38,8 @@ _REQUEST_LAYER = "request"
 DERIVED = ("action", "rule", "preference", "media", "replaced")
 # Tool name of an archived text that a host passed in the user's name.
 _HOST_TEXT_TOOL = "text in the user's name"
+# A shorter note of the host stays in its message without being bought.
+SHORT_NOTE_CHARS = 800
 
 
 def is_of_request(edit: Edit) -> bool:
@@ -71,9 +73,12 @@ def shorten_to_bought(
     edited = edited.then("persist", step, count)
     if request_at is None or messages[request_at].index in context.pins.marked:
         return edited
-    shortened = _shorter_request(edited.messages[request_at], request_at, request_items, count)
-    step = replace_blocks(edited.messages, shortened, count, layer=_REQUEST_LAYER)
-    return edited.then(_REQUEST_LAYER, step, count)
+    for layer, is_typed in ((_REQUEST_LAYER, True), ("persist", False)):
+        request = edited.messages[request_at]
+        shortened = _shorter_request(request, request_at, request_items, count, is_typed=is_typed)
+        step = replace_blocks(edited.messages, shortened, count, layer=layer)
+        edited = edited.then(layer, step, count)
+    return edited
 
 
 def _shorter(
@@ -138,30 +143,45 @@ def _shorter_text(
     saved_tokens = count.block(block) - count.block(marker)
     if saved_tokens <= 0:
         return None
-    return Replacement(marker, (blob,), saved_tokens, "persisted", note="the newest request")
+    note = "the newest request" if is_typed else ""
+    return Replacement(marker, (blob,), saved_tokens, "persisted", note=note)
 
 
 def _shorter_request(
-    request: Message, at: int, items: Sequence[Item], count: MessageCounter
+    request: Message, at: int, items: Sequence[Item], count: MessageCounter, *, is_typed: bool
 ) -> dict[Place, Replacement]:
-    """Return the replacement of the longest text of a request that was not bought whole."""
-    own = [item for item in items if item.kind not in DERIVED]
+    """Return the replacement of a request's longest text that was not bought whole.
+
+    With `is_typed` of its texts with words of the user, else of its other texts. A note of the host
+    in a text of its own does not make the user's words shorter.
+    """
     texts = [
         (number, block)
         for number, block in enumerate(request.blocks)
         if isinstance(block, Text) and not is_rules(block)
     ]
-    if not texts or all(item.is_complete for item in own):
+    typed = [text for text in texts if author_of(request, text[1]) == "user"]
+    notes = [text for text in texts if text not in typed and len(text[1].text) > SHORT_NOTE_CHARS]
+    own = [
+        item
+        for item in items
+        if item.kind not in DERIVED
+        if (item.kind == "user") is is_typed or not notes
+    ]
+    candidates = typed if is_typed else notes
+    if not candidates or all(item.is_complete for item in own):
         return {}
-    number, block = max(texts, key=lambda text: len(text[1].text))
+    number, block = max(candidates, key=lambda text: len(text[1].text))
     if placeholders.is_long_request(block.text):
         return {}
     flat = " ".join(" ".join(item.text.split()) for item in own)
     own += [
         item
         for item in items
-        if item.kind in ("rule", "preference") and item.bought and item.text not in flat
+        if is_typed
+        and item.kind in ("rule", "preference")
+        and item.bought
+        and item.text not in flat
     ]
-    is_typed = author_of(request, block) == "user"
     shorter = _shorter_text(block, own, is_typed=is_typed, count=count)
     return {Place(at, number): shorter} if shorter else {}

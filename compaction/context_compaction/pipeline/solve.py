@@ -40,7 +40,7 @@ from context_compaction.pipeline.originals import (
     parsed_originals,
     with_archived,
 )
-from context_compaction.pipeline.shorten import DERIVED, shorten_to_bought
+from context_compaction.pipeline.shorten import DERIVED, SHORT_NOTE_CHARS, shorten_to_bought
 from context_compaction.pipeline.summarize import (
     brings_text,
     extracts,
@@ -75,8 +75,6 @@ _MAX_PROSE_TOKENS = 20_000
 _RULES_SHARE, _REQUEST_SHARE = 0.1, 0.15
 # The line with the names of changed files beside such a text gets at most this share.
 _CHANGED_FILES_SHARE = 0.03
-# A shorter note of the host stays in its message without being bought.
-_SHORT_NOTE_CHARS = 800
 # Below this target one summary covers everything, including the running request.
 _SMALL_TOKENS = 1_000
 
@@ -530,7 +528,7 @@ def _is_missing(item: Item, *, is_request: bool) -> bool:
             # A long request stays as an extract.
             return not (is_request or item.is_complete)
         case "host":
-            return not item.is_complete and sum(map(len, item.pieces)) > _SHORT_NOTE_CHARS
+            return not item.is_complete and sum(map(len, item.pieces)) > SHORT_NOTE_CHARS
         case _:
             # Other results of the newest call, and results next to the request, are cleared.
             return not (is_request or item.bought or item.is_unread)

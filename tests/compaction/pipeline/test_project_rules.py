@@ -10,6 +10,7 @@ from itertools import takewhile
 import pytest
 from context_compaction import CompactRequest, CompactResult, compact
 from context_compaction.archive.archive import Archive
+from context_compaction.messages.placeholders import REQUEST_TOOL
 from context_compaction.tokens.counter import counter_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -283,3 +284,40 @@ async def test_unproven_extract_of_project_rules_does_not_stay() -> None:
         payload += more("anthropic", 2)
         result = await compact_full(payload, "anthropic", 1_500, archive)
     assert CANARY not in front_of(result)
+
+
+SKILLS = (
+    "<system-reminder>\nThe following skills are available for use with the Skill tool:\n\n{}\n"
+    "</system-reminder>"
+)
+
+
+@given(
+    skills=st.integers(1, 60),
+    prompts=st.integers(0, 4),
+    target_tokens=st.integers(4_000, 20_000),
+    format=st.sampled_from(["anthropic", "openai-responses"]),
+)
+@settings(max_examples=20)
+async def test_first_prompt_and_its_reminders_stay_whole(
+    skills: int, prompts: int, target_tokens: int, format: str
+) -> None:
+    reminder = SKILLS.format("\n".join(f"- skill-{n}: prints page {n}." for n in range(skills)))
+    date = "<system-reminder>\nToday's date is Monday.\n</system-reminder>"
+    first = tuple(Part("text", text) for text in (reminder, date, GOAL))
+    steps = tuple(step for number in range(12) for step in work(number))
+    messages = render([Turn(first, steps)], format)
+    for number in range(prompts):
+        messages += more(format, number)
+    async with temporary_archive() as archive:
+        request = CompactRequest(format=format, target_tokens=target_tokens, session_id="rules")
+        result = await compact(messages, request, archive=archive)
+    texts = str(result.messages)
+    assert result.fits
+    assert result.status == "compacted"
+    assert GOAL in texts
+    if counter_for().text(reminder) < target_tokens * 0.15:
+        assert all(f"- skill-{n}: prints page {n}." in texts for n in range(skills))
+        assert 'tool="project rules' not in texts
+    if not prompts:
+        assert f'tool="{REQUEST_TOOL}"' not in texts

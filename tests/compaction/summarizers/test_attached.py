@@ -6,9 +6,11 @@ from context_compaction.messages.model import Messages
 from context_compaction.messages.speakers import HOST_SUMMARY_HEADS
 from context_compaction.summarizers.extractive.render import extract
 from context_compaction.tokens.counter import counter_for
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.support.json_types import Json
-from tests.support.small import answered
+from tests.support.small import answered, compacted, lines
 
 COUNT = counter_for(None)
 
@@ -58,3 +60,32 @@ def test_summary_has_newest_summary_of_the_host_at_every_size(tokens: int, head:
     text = summary_of([summary("KUDU-1"), *filler(2, "a"), summary("KUDU-77"), *filler()], tokens)
     assert "KUDU-77" in text
     assert "KUDU-1." not in text
+
+
+@given(
+    skill_lines=st.integers(1, 40),
+    log_lines=st.integers(50, 400),
+    window_tokens=st.integers(20_000, 60_000),
+)
+@settings(max_examples=12)
+async def test_skill_that_fits_its_share_stays_whole_beside_new_results(
+    skill_lines: int, log_lines: int, window_tokens: int
+) -> None:
+    rules = "\n".join(f"Step {n}: check part {n} of the release." for n in range(skill_lines))
+    skill = {"type": "text", "text": f"Base directory for this skill: /skills/release\n\n{rules}"}
+    call, result = answered("k", "Skill", "Launching skill: release", skill="release")
+    messages: list[Json] = [
+        {"role": "user", "content": "Use the skill release."},
+        call,
+        {**result, "content": [*result["content"], skill]},
+        {"role": "assistant", "content": "I follow the skill."},
+        {"role": "user", "content": "Now release it."},
+    ]
+    for number in range(40):
+        messages += answered(f"b{number}", "Bash", lines(f"part {number}", log_lines))
+    done = await compacted(messages, format="anthropic", context_window=window_tokens)
+    shown = sum(line in str(done.messages) for line in rules.split("\n"))
+    room_tokens = done.tokens.target
+    if done.changed and COUNT.text(rules) < room_tokens * 0.12:
+        assert shown == skill_lines
+    assert not done.changed or shown > 0

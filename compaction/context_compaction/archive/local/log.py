@@ -425,7 +425,7 @@ class BlobStore(Blobs):
 
         Raises:
             ArchiveFullError: The disk is full.
-            ArchiveDamagedError: The file of this digest is damaged.
+            ArchiveDamagedError: The file of this digest has another content.
             ArchiveError: The folder cannot be written.
         """
         digest = sha256(data).hexdigest()
@@ -433,12 +433,13 @@ class BlobStore(Blobs):
         with explaining(path, "Writing"):
             self._make_durable(self._folder)
             self._make_durable(path.parent)
-            if not path.exists():
+            is_new = not path.exists()
+            if is_new:
                 put_file(path, pack(data))
-                return digest
-            # Another process may have written it, and its name may not be durable yet.
-            sync_folder(path.parent)
-        self.get(digest)  # raises if it is damaged
+            else:  # another process may have written it, and its name may not be durable yet
+                sync_folder(path.parent)
+        if not is_new and self.open(digest).size_bytes != len(data):
+            raise self.damage_error(digest, "its size is wrong")
         return digest
 
     def _make_durable(self, folder: Path) -> None:
@@ -449,15 +450,21 @@ class BlobStore(Blobs):
             sync_folder(folder.parent)  # also if another process has created the folder
             self._durable.add(folder)
 
-    def _packed(self, digest: str) -> bytes:
+    def _size(self, digest: str) -> int:
         path = self._path(digest)
         with explaining(path, "Reading"):
             try:
-                return path.read_bytes()
+                return path.stat().st_size
             except FileNotFoundError:
                 raise NotFoundError(
                     f"The archive's file {path} is missing. Restore it from a backup."
                 ) from None
+
+    def read_at(self, digest: str, start: int, size_bytes: int) -> bytes:
+        """See `Blobs.read_at`."""
+        path = self._path(digest)
+        with explaining(path, "Reading"):
+            return read_at(path, start, size_bytes)
 
     def _label(self, digest: str) -> str:
         return f"file {self._path(digest)}"

@@ -34,7 +34,7 @@ WEIGHTS: Mapping[Kind, int] = {
     "host": 1,
     "media": 64,
     "replaced": 0,
-    "attached": 16,
+    "attached": 64,
 }
 """The value of a token of each kind. An item of weight 0 is never bought."""
 
@@ -49,7 +49,7 @@ HEAD_TOKENS = 8
 _FIRST_SHARE = 0.25
 # Up to this share of the room, the file that was used last in the running turn is free.
 _SMALL_FILE_SHARE = 0.02
-# Skills get at most this share of the room together.
+# Skills bind like orders, but get at most this share of the room together.
 _ATTACHED_SHARE = 0.25
 # The user's surest rules and preferences weigh as much as orders: this many tokens of them, and at
 # most this share of the room.
