@@ -204,8 +204,9 @@ def measure_latency() -> None:
                 "--upstream",
                 upstream,
             ]
-            command += ["--archive", folder, "--context-window", str(window)]
-            process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+            command += ["--context-window", str(window)]
+            environment = {**os.environ, "MCP_COMPACTION_ARCHIVE": folder}
+            process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
             assert process.stderr is not None
             url = process.stderr.readline().split()[-1]
             milliseconds(url, bodies[:4])

@@ -126,8 +126,7 @@ def _conversation(request: Request) -> str:
 
 def behind(host: Installed, provider: Provider, *options: str) -> Installed:
     """Return the host with `proxy run` before its command."""
-    archive = host.environment["MCP_COMPACTION_ARCHIVE"]
-    words = [*_PROXY, "run", "--upstream", provider.url, "--archive", archive, *options]
+    words = [*_PROXY, "run", "--upstream", provider.url, *options]
     return replace(host, prefix=(*words, "--"))
 
 

@@ -3,22 +3,17 @@
 An unchanged message keeps the bytes that the host sent, and so does every other field.
 """
 
-import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from context_compaction import JsonObject, is_list, is_object
+from context_compaction import JsonObject, is_object
 
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"the body contains {name}, which is not JSON")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+# NaN and Infinity are not JSON; int refuses them.
+_READ = json.JSONDecoder(parse_constant=int).raw_decode
 _SPACE = re.compile(r"[ \t\n\r]*")
+_STARTS_LIST = re.compile(r"\[[ \t\n\r]*[^\] \t\n\r]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,93 +22,83 @@ class Body:
 
     Attributes:
         text: The whole request.
-        fields: Its fields by name.
+        fields: Its other fields by name.
         messages: The message list.
-        spans: Start and end of each message in `text`, by the identity of the message.
-        start: Start of the list in `text`.
-        end: End of the list in `text`.
+        spans: The place of each message in `text`.
+        place: The place of the list in `text`.
     """
 
     text: str
     fields: JsonObject
     messages: list[JsonObject]
-    spans: dict[int, slice]
-    start: int
-    end: int
+    spans: list[slice]
+    place: slice
 
     def with_messages(self, messages: Sequence[JsonObject], reword: Callable[[str], str]) -> bytes:
         """Return the request with another list. `reword` may change the JSON of new messages."""
-        spans = self.spans
+        spans = dict(zip(map(id, self.messages), self.spans, strict=True))
+        # JSON in ASCII also carries lone surrogates.
         texts = (
-            self.text[spans[id(m)]] if id(m) in spans else reword(_as_json(m)) for m in messages
+            self.text[spans[id(m)]] if id(m) in spans else reword(json.dumps(m)) for m in messages
         )
-        text = f"{self.text[: self.start]}[{','.join(texts)}]{self.text[self.end :]}"
-        return text.encode("utf-8")
+        head, tail = self.text[: self.place.start], self.text[self.place.stop :]
+        return f"{head}[{','.join(texts)}]{tail}".encode()
 
 
 def read_body(data: bytes, list_name: str) -> Body:
     """Return the request in `data`, whose message list is in the field `list_name`.
 
+    Each value is decoded once, because this is most of the work of a large request.
+
     Raises:
         ValueError: The request is no UTF-8 or JSON, a field is repeated, or it has no such list.
             The text gives the reason without any content of the request.
     """
+    fields: JsonObject = {}
+    messages: list[JsonObject] = []
+    spans: list[slice] = []
+    place: slice | None = None
+    is_repeated = False
     try:
         text = data.decode("utf-8")
-        *parts, (_, whole) = _items(text, _skip(text, 0), "{:,}")
-        names, values = parts[::2], parts[1::2]
-    except (ValueError, IndexError, RecursionError):
+        at, mark = _after(text, 0, "{"), ","
+        while mark == ",":
+            name, at = _READ(text, at)
+            at = _after(text, at, ":")
+            is_repeated |= name in fields or (place is not None and name == list_name)
+            if name == list_name and _STARTS_LIST.match(text, at):
+                start = at
+                while not spans or text[at] == ",":
+                    begin = _space_end(text, at + 1)
+                    message, at = _READ(text, begin)
+                    messages.append(message)
+                    spans.append(slice(begin, at))
+                    at = _space_end(text, at)
+                place = slice(start, at + 1)
+                at = _after(text, at, "]")
+            else:
+                fields[name], at = _READ(text, at)
+                at = _space_end(text, at)
+            mark = text[at]
+            at = _after(text, at, "," if mark == "," else "}")
+    except (ValueError, TypeError, IndexError, RecursionError):
         raise ValueError("the body is not readable JSON") from None
-    is_whole = _skip(text, whole.stop) == len(text) and len(names) == len(values)
-    if not (is_whole and all(isinstance(name, str) for name, _ in names)):
+    if at < len(text) or not all(isinstance(name, str) for name in fields):
         raise ValueError("the body is not readable JSON")
-    fields = {name: value for (name, _), (value, _) in zip(names, values, strict=True)}
-    if len(fields) < len(names):
+    if is_repeated:
         raise ValueError("the body has a field twice")
-    if not (is_list(fields.get(list_name)) and all(map(is_object, fields[list_name]))):
+    if place is None or not all(map(is_object, messages)):
         raise ValueError("the body has no list of messages")
-    place = values[[name for name, _ in names].index(list_name)][1]
-    *found, _ = _items(text, place.start, "[,]")
-    messages = [message for message, _ in found]
-    return Body(text, fields, messages, {id(m): span for m, span in found}, place.start, place.stop)
+    return Body(text, fields, messages, spans, place)
 
 
-def _items(text: str, at: int, marks: str) -> Iterator[tuple[Any, slice]]:
-    """Yield the values in an object or list with their places, and last its own place.
-
-    `marks` are the opening mark, the marks between values in turn, and the closing mark.
-
-    Raises:
-        ValueError: The text is not JSON.
-        IndexError: The text ends too early.
-    """
-    opening, *between, closing = tuple(marks)
-    start = at
-    for mark in itertools.chain(opening, itertools.cycle(between)):
-        if text[at] != mark:
-            raise ValueError("another mark is expected")
-        at = _skip(text, at + 1)
-        if mark == opening and text[at] == closing:
-            break
-        value, end = _DECODER.raw_decode(text, at)
-        yield value, slice(at, end)
-        at = _skip(text, end)
-        if text[at] == closing:
-            break
-    yield None, slice(start, at + 1)
+def _after(text: str, at: int, mark: str) -> int:
+    """Return the place after white space, `mark` and more white space."""
+    at = _space_end(text, at)
+    if text[at] != mark:
+        raise ValueError("another mark is expected")
+    return _space_end(text, at + 1)
 
 
-def _skip(text: str, at: int) -> int:
-    """Return the end of the white space at `at`."""
-    found = _SPACE.match(text, at)
-    return at if found is None else found.end()
-
-
-def _as_json(message: JsonObject) -> str:
-    """Return `message` as JSON in UTF-8; with escapes if it has lone surrogates."""
-    text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return json.dumps(message, separators=(",", ":"))
-    return text
+def _space_end(text: str, at: int) -> int:
+    return next(_SPACE.finditer(text, at)).end()

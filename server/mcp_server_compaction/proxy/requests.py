@@ -1,11 +1,9 @@
 """Recognize a conversation in a request, its session, and the options of its compaction."""
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 from context_compaction import JsonObject, history_hash, is_list, is_object, profile_for
 
@@ -18,10 +16,8 @@ WINDOW_SHARE = 0.8
 # The window that Claude Code assumes behind an address that is not Anthropic's.
 _CLAUDE_CODE_WINDOW_TOKENS = 200_000
 _LONG_WINDOW_TOKENS = 1_000_000
-_ID_CHARS = 50
-_NO_ID_CHARS = re.compile(r"[^A-Za-z0-9_.:-]")
-
-Headers: TypeAlias = Mapping[str, str]
+_ID_CHARS = 100
+_NO_ID_CHARS = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,29 +29,19 @@ class Api:
         format: Name of the message format.
         list_name: Field with the messages.
         system_name: Field with the system prompt.
-        output_names: Fields with the token limit of the response.
     """
 
     path_end: str
     format: str
     list_name: str
     system_name: str
-    output_names: tuple[str, ...]
 
 
 _APIS = (
-    Api("/messages", "anthropic", "messages", "system", ("max_tokens",)),
-    Api("/responses", "openai-responses", "input", "instructions", ("max_output_tokens",)),
-    Api(
-        "/chat/completions", "openai-chat", "messages", "", ("max_completion_tokens", "max_tokens")
-    ),
+    Api("/messages", "anthropic", "messages", "system"),
+    Api("/responses", "openai-responses", "input", "instructions"),
+    Api("/chat/completions", "openai-chat", "messages", ""),
 )
-# A header that only one host sends.
-_HOST_MARKS = {
-    "x-claude-code-session-id": "claude-code",
-    "x-codex-turn-metadata": "codex",
-    "x-session-affinity": "opencode",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +50,7 @@ class Conversation:
 
     Attributes:
         api: The API.
-        data: The request as it came.
+        data: The bytes of the request.
         body: The same request, read.
         headers: The request's headers, with names in lower case.
         session_id: ID of the session in the archive; None if the request names no session.
@@ -74,7 +60,7 @@ class Conversation:
     api: Api
     data: bytes
     body: Body
-    headers: Headers
+    headers: Mapping[str, str]
     session_id: str | None
     parent_session_id: str | None
 
@@ -99,14 +85,13 @@ class Conversation:
         return model if isinstance(model, str) else None
 
     @property
-    def host(self) -> str:
-        """The host that sent the request; "" if it is unknown."""
-        return next((host for name, host in _HOST_MARKS.items() if name in self.headers), "")
+    def is_of_claude_code(self) -> bool:
+        """Whether Claude Code sent the request."""
+        return "x-claude-code-session-id" in self.headers
 
-    @property
-    def tool_names(self) -> str:
-        """The names of the offered tools, in one text."""
-        return _names_of(self.body.fields.get("tools"))
+    def has_tool(self, name: str) -> bool:
+        """Whether a tool is offered whose name ends with `name`."""
+        return f'{name}"' in json.dumps(self.body.fields["tools"])
 
     @property
     def has_bound_thinking(self) -> bool:
@@ -114,16 +99,9 @@ class Conversation:
 
         Thinking of the type "enabled" is not bound, and a running tool loop needs it.
         """
-        if self.api.format != "anthropic":
-            return False
         thinking = self.body.fields.get("thinking")
-        return not (is_object(thinking) and thinking.get("type") == "enabled")
-
-    @property
-    def max_output_tokens(self) -> int | None:
-        """The token limit of the response; None if the request has none."""
-        limits = (self.body.fields.get(name) for name in self.api.output_names)
-        return next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
+        kind = thinking.get("type") if is_object(thinking) else None
+        return self.api.format == "anthropic" and kind != "enabled"
 
     def window_tokens(self, host_window: int | None = None) -> int:
         """Return the window to compact for, below the one at which the host compacts itself."""
@@ -131,19 +109,18 @@ class Conversation:
         beta = self.headers.get("anthropic-beta", "")
         if "context-1m" in beta or (self.model or "").endswith("[1m]"):
             window = _LONG_WINDOW_TOKENS
-        elif self.host == "claude-code":
+        elif self.is_of_claude_code:
             window = min(window, _CLAUDE_CODE_WINDOW_TOKENS)
         return int(min(window, host_window or window) * WINDOW_SHARE)
 
 
 def api_of(method: str, path: str) -> Api | None:
     """Return the API of a request that may contain a conversation, or None."""
-    if method != "POST":
-        return None
-    return next((api for api in _APIS if path.endswith(api.path_end)), None)
+    apis = (api for api in _APIS if method == "POST" and path.endswith(api.path_end))
+    return next(apis, None)
 
 
-def read_conversation(data: bytes, headers: Headers, api: Api) -> Conversation | str:
+def read_conversation(data: bytes, headers: Mapping[str, str], api: Api) -> Conversation | str:
     """Return the conversation in a request, or the reason why it is passed on unchanged."""
     if headers.get("content-encoding", "identity") != "identity":
         return "the body is compressed"
@@ -158,43 +135,21 @@ def read_conversation(data: bytes, headers: Headers, api: Api) -> Conversation |
         return "no tools"
     if fields.get("previous_response_id") is not None or fields.get("conversation") is not None:
         return "the provider stores the conversation"
-    return Conversation(api, data, body, headers, *_session_of(headers, fields))
+    return Conversation(api, data, body, headers, *_session_of(headers))
 
 
-def _session_of(headers: Headers, fields: JsonObject) -> tuple[str | None, str | None]:
+def _session_of(headers: Mapping[str, str]) -> tuple[str | None, str | None]:
     """Return the IDs of the session and of its parent in the archive."""
-    if session := headers.get("x-claude-code-session-id") or _user_session(fields):
-        agent = headers.get("x-claude-code-agent-id")
-        if not agent:
-            return _id(session), None
-        parent = headers.get("x-claude-code-parent-agent-id")
-        return _id(session, agent), _id(session, parent) if parent else _id(session)
+    if session := headers.get("x-claude-code-session-id"):
+        agent, parent = (headers.get(f"x-claude-code-{n}agent-id", "") for n in ("", "parent-"))
+        return (_id(session, agent), _id(session, parent)) if agent else (_id(session), None)
     session, thread = headers.get("session-id"), headers.get("thread-id")
     if thread:
         return _id(thread), _id(session) if session and session != thread else None
-    names = session, headers.get("x-session-id"), fields.get("prompt_cache_key")
-    return next((_id(name) for name in names if isinstance(name, str) and name), None), None
-
-
-def _user_session(fields: JsonObject) -> str | None:
-    """Return the session in the metadata of a request by Claude Code, or None."""
-    try:
-        session = json.loads(fields["metadata"]["user_id"])["session_id"]
-    except (LookupError, TypeError, ValueError):
-        return None
-    return session if isinstance(session, str) and session else None
+    session = session or headers.get("x-session-id")
+    return _id(session) if session else None, None
 
 
 def _id(*names: str) -> str:
     """Return the ID of a session in the archive, from the host's names."""
-    name = ":".join(names)
-    if len(name) > _ID_CHARS * 2 or _NO_ID_CHARS.search(name):
-        name = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return f"proxy-{name}"
-
-
-def _names_of(tools: Any) -> str:
-    """Return the names of tools, also of those in groups, in one text."""
-    objects = [tool for tool in tools if is_object(tool)] if is_list(tools) else []
-    inner = [f"{_names_of([t.get('function')])} {_names_of(t.get('tools'))}" for t in objects]
-    return " ".join([*(str(tool.get("name")) for tool in objects), *inner])
+    return f"proxy-{_NO_ID_CHARS.sub('_', '.'.join(filter(None, names)))[:_ID_CHARS]}"

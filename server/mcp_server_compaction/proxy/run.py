@@ -17,7 +17,6 @@ from context_compaction.system import find_program
 from mcp_server_compaction.hosts.catalog import HOSTS, REGISTERED_NAME
 
 DEFAULT_UPSTREAM = "https://api.anthropic.com"
-_OPENAI = "https://api.openai.com"
 _ANTHROPIC_VARIABLE, _OPENAI_VARIABLE = "ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"
 _OPENCODE_VARIABLE = "OPENCODE_CONFIG_CONTENT"
 # Claude Code compacts its context below this window.
@@ -26,9 +25,8 @@ _CLAUDE_WINDOW_VARIABLE = "CLAUDE_CODE_AUTO_COMPACT_WINDOW"
 
 def upstream_for(command: Sequence[str], environment: Mapping[str, str]) -> str:
     """Return the address that the host would use without the proxy, by its own variable."""
-    if _name(command) == "codex":
-        return _OPENAI
-    return environment.get(_ANTHROPIC_VARIABLE) or DEFAULT_UPSTREAM
+    known = {"": DEFAULT_UPSTREAM, "codex": "https://api.openai.com"}.get(_name(command))
+    return known or environment.get(_ANTHROPIC_VARIABLE) or DEFAULT_UPSTREAM
 
 
 def check_upstream(url: str) -> str:
@@ -39,10 +37,8 @@ def check_upstream(url: str) -> str:
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
-        raise SettingsError(
-            f"Invalid --upstream {url!r}. Use one like https://api.anthropic.com, without a "
-            "name or password."
-        )
+        example = "https://api.anthropic.com, without a name or password"
+        raise SettingsError(f"Invalid --upstream {url!r}. Use one like {example}.")
     return url.rstrip("/")
 
 
@@ -55,7 +51,6 @@ def host_window(command: Sequence[str], environment: Mapping[str, str]) -> int |
 def host_command(
     command: Sequence[str],
     environment: Mapping[str, str],
-    *,
     address: str,
     upstream: str,
     server: Sequence[str],
@@ -71,6 +66,10 @@ def host_command(
     """
     program, *arguments = command
     versioned = address if upstream.endswith("/v1") else f"{address}/v1"
+    # The key of one provider must not reach the other.
+    provider = urlsplit(upstream).hostname or ""
+    is_anthropic, is_openai = (provider.endswith(f"{n}.com") for n in ("anthropic", "openai"))
+    changes: dict[str, str] = {}
     match _name(command):
         case "claude":
             servers = {"mcpServers": {REGISTERED_NAME: HOSTS["claude-code"].entry_for(server)}}
@@ -78,27 +77,21 @@ def host_command(
             changes = {_ANTHROPIC_VARIABLE: address}
         case "codex":
             entry = HOSTS["codex"].entry_for(server)
-            values = {"openai_base_url": versioned} | {
-                f"mcp_servers.{REGISTERED_NAME}.{key}": value for key, value in entry.items()
-            }
+            values = {f"mcp_servers.{REGISTERED_NAME}.{key}": value for key, value in entry.items()}
             # JSON texts and lists are TOML as well.
-            flags = [["-c", f"{key}={json.dumps(value)}"] for key, value in values.items()]
-            arguments = [*(word for pair in flags for word in pair), *arguments]
-            changes = {}
+            for key, value in {"openai_base_url": versioned, **values}.items():
+                arguments = ["-c", f"{key}={json.dumps(value)}", *arguments]
         case "opencode":
-            providers = {name: {"options": {"baseURL": versioned}} for name in _apis(upstream)}
-            more = {
-                "provider": providers,
-                "mcp": {REGISTERED_NAME: HOSTS["opencode"].entry_for(server)},
-            }
+            options = {"options": {"baseURL": versioned}}
+            providers = {} if is_openai else {"anthropic": options}
+            providers |= {} if is_anthropic else {"openai": options}
+            servers = {REGISTERED_NAME: HOSTS["opencode"].entry_for(server)}
             given = json.loads(environment.get(_OPENCODE_VARIABLE) or "{}")
-            changes = {_OPENCODE_VARIABLE: json.dumps(_merged(given, more))}
+            config = _merged(given, {"provider": providers, "mcp": servers})
+            changes = {_OPENCODE_VARIABLE: json.dumps(config)}
         case _:
-            variables = {
-                "anthropic": (_ANTHROPIC_VARIABLE, address),
-                "openai": (_OPENAI_VARIABLE, versioned),
-            }
-            changes = dict(variables[name] for name in _apis(upstream))
+            changes = {} if is_openai else {_ANTHROPIC_VARIABLE: address}
+            changes |= {} if is_anthropic else {_OPENAI_VARIABLE: versioned}
     return [program, *arguments], {**environment, **changes}
 
 
@@ -120,17 +113,7 @@ def run_host(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _name(command: Sequence[str]) -> str:
-    return Path(command[0]).name.removesuffix(".exe")
-
-
-def _apis(upstream: str) -> list[str]:
-    """Return the APIs that may be at `upstream`. The key of one must not reach the other."""
-    host = urlsplit(upstream).hostname or ""
-    return [
-        name
-        for name, other in (("anthropic", "openai"), ("openai", "anthropic"))
-        if not host.endswith(f"{other}.com")
-    ]
+    return Path(command[0]).name.removesuffix(".exe") if command else ""
 
 
 def _merged(given: Any, more: Any) -> Any:

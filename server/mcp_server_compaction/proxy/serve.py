@@ -1,23 +1,21 @@
 """Run the proxy in a thread: its socket, archive and client."""
 
-import signal
 import threading
-from contextlib import AsyncExitStack
-from functools import partial
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import anyio
 import httpx2
 import uvicorn
 from anyio import to_thread
-from starlette.types import Receive, Scope, Send
 
-from mcp_server_compaction.config import LOOPBACK_HOSTS, Config
+from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.app import load_engine, reduce_gc
 from mcp_server_compaction.protocol.deps import LazyArchive
 from mcp_server_compaction.protocol.http_listening import bind
 from mcp_server_compaction.proxy.app import Proxy
 from mcp_server_compaction.proxy.sessions import Options, Sessions
-from mcp_server_compaction.proxy.status import Status, read_statuses
+from mcp_server_compaction.proxy.status import Status, remove_old_files
 
 # Hosts keep connections for minutes. One that the proxy closes first can break a request.
 _KEEP_ALIVE_SECONDS = 600
@@ -25,80 +23,55 @@ _KEEP_ALIVE_SECONDS = 600
 _END_SECONDS = 5
 
 
-class ProxyThread:
-    """A running proxy.
+@contextmanager
+def running_proxy(config: Config, options: Options) -> Generator[tuple[Status, threading.Thread]]:
+    """Run a proxy on 127.0.0.1 until the end of the block; yield its figures and thread.
 
-    Attributes:
-        status: Figures of this run.
+    Raises:
+        SettingsError: The port is in use.
     """
-
-    def __init__(self, config: Config, options: Options, upstream: str, port: int) -> None:
-        """Listen at `port` of 127.0.0.1, and start.
-
-        Raises:
-            SettingsError: The port is in use.
-        """
-        reduce_gc()
-        self._listener = bind("127.0.0.1", port)
-        self._listener.listen(128)  # requests wait here until the proxy is ready
-        self._port = self._listener.getsockname()[1]
-        address = f"http://127.0.0.1:{self._port}"
-        self.status = Status(address, upstream, is_observing=options.is_observing)
-        self._config, self._options = config, options
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                self._app,
-                interface="asgi3",
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                log_level="critical",
-                access_log=False,
-                server_header=False,
-                date_header=False,
-                proxy_headers=False,
-                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=_END_SECONDS,
-            )
+    reduce_gc()
+    folder, proxies = config.archive_folder, list[Proxy]()
+    listener = bind("127.0.0.1", options.port)
+    listener.listen(128)  # requests wait here until the proxy is ready
+    port = listener.getsockname()[1]
+    status = Status(f"http://127.0.0.1:{port}", options.upstream, options.observe)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            lambda *call: proxies[0](*call),
+            interface="asgi3",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=_END_SECONDS,
         )
-        self._thread = threading.Thread(target=anyio.run, args=(self._serve,), daemon=True)
-        self._thread.start()
+    )
 
-    def wait(self) -> None:
-        """Wait until a signal ends the proxy."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda number, frame: self.stop(0))  # noqa: ARG005
-        # In parts, because Windows handles Ctrl-C only between two waits.
-        while self._thread.is_alive():
-            self._thread.join(0.5)
-
-    def stop(self, seconds: float = 2 * _END_SECONDS) -> None:
-        """End the proxy, and wait at most `seconds` until it is closed."""
-        self._server.should_exit = True
-        self._thread.join(seconds)
-
-    async def _serve(self) -> None:
-        config, status = self._config, self.status
-        await to_thread.run_sync(read_statuses, config.archive_folder)
+    async def serve() -> None:
+        await to_thread.run_sync(remove_old_files, folder)
         archive = LazyArchive(config)
         # No proxy of the environment and no redirect: requests go to the upstream only.
         context = await to_thread.run_sync(httpx2.create_ssl_context)
         client = httpx2.AsyncClient(trust_env=False, verify=context, limits=httpx2.Limits())
-        save = partial(status.save, config.archive_folder)
-        hosts = (f"[{name}]" if ":" in name else name for name in LOOPBACK_HOSTS)
-        names = frozenset(f"{host}:{self._port}" for host in hosts)
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(archive.running())
-            await stack.enter_async_context(client)
-            stack.push_async_callback(save)
-            tasks = await stack.enter_async_context(anyio.create_task_group())
-            sessions = Sessions(self._options, archive.get, config.archive_folder, status, tasks)
-            self._proxy = Proxy(client, sessions, status, names, save, tasks)
+        async with archive.running(), client, anyio.create_task_group() as tasks:
+            sessions = Sessions(options, archive.get, folder, status, tasks)
+            hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})
+            proxies.append(Proxy(client, sessions, hosts))
             tasks.start_soon(to_thread.run_sync, load_engine, config)
-            await save()
-            await self._server.serve(sockets=[self._listener])
+            await status.save(folder)
+            await server.serve(sockets=[listener])
             # An observed list may still be archived.
             tasks.cancel_scope.deadline = anyio.current_time() + _END_SECONDS
+        await status.save(folder)
 
-    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._proxy(scope, receive, send)
+    thread = threading.Thread(target=anyio.run, args=(serve,), daemon=True)
+    thread.start()
+    try:
+        yield status, thread
+    finally:
+        server.should_exit = True
+        thread.join(2 * _END_SECONDS)

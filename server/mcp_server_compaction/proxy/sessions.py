@@ -9,17 +9,14 @@ now and in all later requests.
 """
 
 import json
-import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup
-from cachetools import LRUCache
 from context_compaction import (
     CompactionError,
     CompactRequest,
@@ -29,52 +26,51 @@ from context_compaction import (
     history_hash,
     is_list,
     is_object,
-    make_folder,
-    put_file,
 )  # fmt: skip
 
 from mcp_server_compaction.protocol.deps import GetArchive
+from mcp_server_compaction.proxy.answers import Ask, CallerModel
 from mcp_server_compaction.proxy.requests import Conversation
-from mcp_server_compaction.proxy.status import Status
-from mcp_server_compaction.proxy.summaries import Ask, CallerModel
+from mcp_server_compaction.proxy.status import Status, save_json
 
-_SESSIONS = 1_000
+_T = TypeVar("_T")
+# Time limit of one compaction. Then its request is sent unedited.
+_PATIENCE_SECONDS = 20.0
 # Share of the trigger at which the caller's model is asked for a summary, if it may be.
 _SUMMARY_SHARE = 0.8
-_READ_TOOL = "read_persisted_output"
+# Fields with the token limit of the response.
+_OUTPUT_NAMES = ("max_tokens", "max_output_tokens", "max_completion_tokens")
 _THINKING = ("thinking", "redacted_thinking")
-# The pointers in a list, and their form for a model without the tools that read them.
-_POINTERS = (
-    (
-        re.compile(rf"; {_READ_TOOL} (o_[0-9a-f]{{24}}(?: o_[0-9a-f]{{24}})*)\]"),
-        r"; archived as \1]",
-    ),
-    (re.compile(rf": {_READ_TOOL}\. Preview:"), " is archived. Preview:"),
-    (re.compile(r" search_transcript finds the originals\."), " The originals are archived."),
-)
+_READ_TOOL = "read_persisted_output"
+# Parts of pointers, and their form for a model without the tools that read them.
+_POINTERS = {
+    f"; {_READ_TOOL} o_": "; archived as o_",
+    f": {_READ_TOOL}. Preview:": " is archived. Preview:",
+    " search_transcript finds the originals.": " The originals are archived.",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of all compactions.
+    """Options of the proxy.
 
     Attributes:
+        upstream: Address of the model's API.
+        port: Port of 127.0.0.1; 0 for a free one.
         policy: Name of the policy.
         context_window: Tokens of the window; None to derive it from the request.
-        trigger_tokens: Token count at which a compaction starts; None for the policy's.
-        is_observing: Whether requests are only archived and counted.
-        asks_caller: Whether the caller's own model writes summaries.
-        patience_seconds: Time limit of one compaction. Then its request is sent unedited.
+        observe: Whether requests are only archived and counted.
+        summaries: The writer of summaries: "extractive", or "caller" for the caller's own model.
         host_window: The window for which the host compacts its context, if it is known.
     """
 
-    policy: str = "default"
-    context_window: int | None = None
-    trigger_tokens: int | None = None
-    is_observing: bool = False
-    asks_caller: bool = False
-    patience_seconds: float = 20.0
-    host_window: int | None = None
+    upstream: str
+    port: int
+    policy: str
+    context_window: int | None
+    observe: bool
+    summaries: str
+    host_window: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +78,24 @@ class State:
     """What the proxy must know about a session after a restart.
 
     Attributes:
-        is_edited: Whether an edited list was sent.
-        is_original: Whether the original list was sent since then.
+        is_edited: Whether the last list that was sent was edited.
         strip_before: The number of messages whose thinking is removed from every list.
         refused: Why nothing is edited any more; "" if lists are edited.
-        names_tools: Whether placeholders name the tools that read the archive; None before the
-            first edit.
         usages: The provider's usage of the last requests, each with the number of its messages and
             the hash of its last message. The older one is for a request that is sent again.
     """
 
     is_edited: bool = False
-    is_original: bool = False
     strip_before: int = 0
     refused: str = ""
-    names_tools: bool | None = None
     usages: Sequence[tuple[JsonObject, int, str]] = ()
+
+    def usage_for(self, messages: Sequence[JsonObject]) -> tuple[JsonObject | None, int | None]:
+        """Return the usage of the longest known beginning of `messages`, and its length."""
+        for usage, count, last in reversed(self.usages):
+            if count < len(messages) and history_hash(messages[count - 1 : count]) == last:
+                return usage, count
+        return None, None
 
 
 @dataclass(slots=True)
@@ -108,19 +106,14 @@ class Session:
         path: File of the state.
         state: The state.
         lock: Held while a list of the session is compacted.
-        newest: The newest list to observe.
-        is_due: Whether the last list was so near its trigger that a summary is asked for.
-        is_asked: Whether a summary was asked for since the last compaction.
-        prepared_id: The prepared summary that the next request applies; "" without one.
+        prepared_id: The prepared summary that the next request applies; "" if one was asked for;
+            None if none was since the last compaction.
     """
 
     path: Path
     state: State
     lock: anyio.Lock = field(default_factory=anyio.Lock)
-    newest: Conversation | None = None
-    is_due: bool = False
-    is_asked: bool = False
-    prepared_id: str = ""
+    prepared_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +124,13 @@ class Outgoing:
         data: The body.
         is_edited: Whether it has a compacted list.
         is_fallback: Whether the list could not be compacted.
+        is_near: Whether the list is so near its trigger that a summary is asked for.
     """
 
     data: bytes
     is_edited: bool = False
     is_fallback: bool = False
+    is_near: bool = False
 
 
 @dataclass(slots=True)
@@ -155,50 +150,70 @@ class Sessions:
     folder: Path
     status: Status
     tasks: TaskGroup
-    _sessions: LRUCache[str, Session] = field(
-        default_factory=lambda: LRUCache[str, Session](_SESSIONS)
-    )
+    _sessions: dict[str, Session] = field(default_factory=dict[str, Session])
 
     async def fit(self, talk: Conversation) -> Outgoing:
         """Return the request with a list that fits, or as it is if that is impossible."""
         session = await self._session(talk)
-        try:
-            return await self._fit(talk, session)
-        # Every failure is caught, because the host must get its answer. It is counted.
-        except Exception as error:  # noqa: BLE001
-            return await self._original(talk, session, f"a fault ({type(error).__name__})")
+        done, fitted = anyio.Event(), list[Outgoing | None]()
 
-    async def _fit(self, talk: Conversation, session: Session) -> Outgoing:
-        result: CompactResult | str = session.state.refused
-        if not result:
-            request = self._request(talk, session)
-            if session.prepared_id:
-                applied, session.prepared_id = replace(request, apply=session.prepared_id), ""
-                result = await self._in_time(talk, session, applied)
-            if not isinstance(result, CompactResult):
-                result = await self._in_time(talk, session, request)
-        if isinstance(result, str):
-            return await self._original(talk, session, result)
+        async def run() -> None:
+            async with session.lock:
+                fitted.append(await self._caught(self._fitted(talk, session)))
+            done.set()
+
+        self.tasks.start_soon(run)
+        if self.options.observe:
+            return Outgoing(talk.data)
+        with anyio.move_on_after(_PATIENCE_SECONDS):
+            await done.wait()
+        if not fitted:
+            self.status.fell_back("the compaction took too long")
+        return (fitted and fitted[0]) or await self._original(talk, session)
+
+    async def _fitted(self, talk: Conversation, session: Session) -> Outgoing:
+        """Return the request with a list that fits.
+
+        Raises:
+            CompactionError: The original must be sent; the text has no content of the conversation.
+        """
+        request = self._request(talk, session)
+        if self.options.observe:
+            return await self._observed(talk, request)
+        if session.state.refused:
+            raise CompactionError(session.state.refused)
+        result: CompactResult | None = None
+        if session.prepared_id:
+            applied, session.prepared_id = replace(request, apply=session.prepared_id), ""
+            result = await self._caught(self._compact(talk, applied))
+        result = result or await self._compact(talk, request)
         tokens = result.tokens
-        session.is_asked &= not result.edits
-        is_near = tokens.upper > _SUMMARY_SHARE * tokens.trigger
-        session.is_due = self.options.asks_caller and is_near and not session.is_asked
+        if result.edits:
+            self.status.compactions += 1
+            session.prepared_id = None
+        sent = Outgoing(talk.data, is_near=tokens.upper > _SUMMARY_SHARE * tokens.trigger)
         if result.status == "no_progress" and not result.changed:
-            return await self._original(talk, session, "nothing useful could be removed")
+            raise CompactionError("nothing useful could be removed")
         # Repairs alone are no reason to change a request that the host may always have sent so.
         if not result.changed or result.status == "repaired":
-            return await self._outgoing(talk, session, talk.messages)
-        self.status.compactions += bool(result.edits)
+            return await self._with_messages(talk, session, talk.messages, sent)
         if not result.fits:
             self.status.note("A compacted list is still above its limit: see its receipt.")
-        state = session.state  # read now, because another request may have changed it
-        names_tools = state.names_tools
-        if names_tools is None:
-            names_tools = _READ_TOOL in talk.tool_names
-        strip_before = len(talk.messages) if state.is_original else state.strip_before
-        state = replace(state, is_edited=True, is_original=False, names_tools=names_tools)
-        await self._change(session, replace(state, strip_before=strip_before))
-        return await self._outgoing(talk, session, result.messages, is_edited=True)
+        state = replace(session.state, is_edited=True)
+        if state.strip_before and not session.state.is_edited:
+            state = replace(state, strip_before=len(talk.messages))
+        await self._change(session, state)
+        sent = replace(sent, is_edited=True)
+        return await self._with_messages(talk, session, result.messages, sent)
+
+    async def _observed(self, talk: Conversation, request: CompactRequest) -> Outgoing:
+        """Archive a conversation, and count what a compaction would have removed."""
+        await self._compact(talk, replace(request, mode="record"))
+        plan = await self._compact(talk, replace(request, mode="plan"))
+        if plan.status == "planned":
+            self.status.compactions += 1
+            self.status.kept_out_tokens += max(0, plan.tokens.before - plan.tokens.after)
+        return Outgoing(talk.data)
 
     async def refused(
         self, talk: Conversation, sent: Outgoing, status: int, answer: bytes
@@ -210,7 +225,8 @@ class Sessions:
         is not edited any more.
         """
         session = await self._session(talk)
-        if status == 400 and b"thinking" in answer and talk.has_bound_thinking:
+        is_bound = talk.has_bound_thinking and not self.options.observe
+        if status == 400 and b"thinking" in answer and is_bound:
             await self._change(session, replace(session.state, strip_before=len(talk.messages)))
             again = await self.fit(talk)
             if again.data != sent.data:
@@ -218,157 +234,103 @@ class Sessions:
                 return again
         if not sent.is_edited:
             return None
-        reason = f"the provider refused an edited list ({status})"
+        reason = f"the provider refused an edited list ({status}), so this session is not edited"
         await self._change(session, replace(session.state, refused=reason))
-        self.status.note(f"{reason}: this session is not edited any more")
-        return await self._original(talk, session, reason)
-
-    async def observe(self, talk: Conversation) -> None:
-        """Archive a conversation, and count what a compaction would have removed."""
-        session = await self._session(talk)
-        session.newest = talk
-        async with session.lock:
-            if session.newest is not talk:
-                return  # The newer list contains this one.
-            request = self._request(talk, session)
-            await self._caught(replace(request, mode="record"), talk)
-            result = await self._caught(replace(request, mode="plan"), talk)
-        if isinstance(result, str):
-            self.status.fell_back(result)
-        elif result.status == "planned":
-            self.status.compactions += 1
-            self.status.saved_tokens += max(0, result.tokens.before - result.tokens.after)
+        self.status.fell_back(reason)
+        return await self._original(talk, session)
 
     async def answered(self, talk: Conversation, sent: Outgoing, usage: JsonObject) -> None:
         """Remember the usage of a request, with which the next request is counted."""
         session, count = await self._session(talk), len(talk.messages)
         usages = [known for known in session.state.usages if known[1] < count][-1:]
-        if sent.is_fallback or not usage:
-            usages = []
-        else:
-            usages.append((usage, count, history_hash(talk.messages[-1:])))
+        last = history_hash(talk.messages[-1:])
+        usages = [] if sent.is_fallback or not usage else [*usages, (usage, count, last)]
         await self._change(session, replace(session.state, usages=usages))
 
     async def prepare(self, talk: Conversation, sent: Outgoing, ask: Ask) -> None:
         """Let the caller's model write a summary for the next request, if the list is long."""
         session = await self._session(talk)
-        if not session.is_due or session.is_asked:
+        is_wanted = self.options.summaries == "caller" and sent.is_near
+        if not is_wanted or session.prepared_id is not None:
             return
-        session.is_asked = True
+        session.prepared_id = ""
         request = replace(self._request(talk, session), mode="full", prepare=True)
-        model = CallerModel(talk, sent.data, ask)
+        request = replace(request, summarizer="auto")
+        model = CallerModel(talk, sent.data, ask, talk.model or "")
         # Without the session's lock, because requests must not wait for the model.
-        result = await self._caught(replace(request, summarizer="auto"), talk, model)
-        if isinstance(result, str) or result.prepared is None or _writer(result) != model.writer:
-            self.status.fell_back("no summary by the caller's model, so extracts are used")
-        else:
+        result = await self._caught(self._compact(talk, request, model))
+        if result and result.prepared and result.receipt.get("writer") == model.writer:
             session.prepared_id = result.prepared.prepared_id
+        else:
+            self.status.fell_back("no summary by the caller's model, so extracts are used")
 
     async def _session(self, talk: Conversation) -> Session:
         key = talk.key
         if key not in self._sessions:
-            name = blake2b(key.encode("utf-8"), digest_size=16).hexdigest()
-            path = self.folder / "proxy" / f"session-{name}.json"
+            path = self.folder / "proxy" / f"session-{key}.json"
             state = await to_thread.run_sync(_read_state, path)
             self._sessions.setdefault(key, Session(path, state))
         return self._sessions[key]
 
-    async def _in_time(
-        self, talk: Conversation, session: Session, request: CompactRequest
-    ) -> CompactResult | str:
-        """Return the result of the library, or a reason if it takes too long. It then goes on."""
-        done, outcomes = anyio.Event(), list[CompactResult | str]()
-
-        async def run() -> None:
-            outcomes.append(await self._compact(talk, session, request))
-            done.set()
-
-        self.tasks.start_soon(run)
-        with anyio.move_on_after(self.options.patience_seconds):
-            await done.wait()
-        return outcomes[0] if outcomes else "the compaction took too long"
-
-    async def _compact(
-        self, talk: Conversation, session: Session, request: CompactRequest
-    ) -> CompactResult | str:
-        async with session.lock:
-            return await self._caught(request, talk)
-
-    async def _caught(
-        self, request: CompactRequest, talk: Conversation, model: CallerModel | None = None
-    ) -> CompactResult | str:
-        """Return the result of the library, or the reason of its failure."""
-        try:
-            archive = await self.archives()
-            return await compact(talk.messages, request, archive=archive, model=model)
-        # Every failure is caught, because the host must get its answer. It is counted.
-        except Exception as error:  # noqa: BLE001
-            if isinstance(error, CompactionError):  # its text has no content of the conversation
-                self.status.note(f"{type(error).__name__}: {str(error)[:300]}")
-            return f"the compaction failed ({type(error).__name__})"
-
     def _request(self, talk: Conversation, session: Session) -> CompactRequest:
         options, api, fields = self.options, talk.api, talk.body.fields
-        settings: dict[str, Any] = {}
-        if api.format == "anthropic":
-            settings["thinking"] = "strip" if talk.has_bound_thinking else "keep"
-        if options.trigger_tokens:
-            settings["trigger_tokens"] = options.trigger_tokens
-        usage, count = next(
-            (
-                (usage, count)
-                for usage, count, last in reversed(session.state.usages)
-                if count < len(talk.messages)
-                and history_hash(talk.messages[count - 1 : count]) == last
-            ),
-            (None, None),
-        )
+        usage, usage_message_index = session.state.usage_for(talk.messages)
         return CompactRequest(
             format=api.format,
             session_id=talk.session_id,
             parent_session_id=talk.parent_session_id,
             model=talk.model,
             context_window=options.context_window or talk.window_tokens(options.host_window),
-            max_output_tokens=talk.max_output_tokens,
+            max_output_tokens=next(filter(None, map(fields.get, _OUTPUT_NAMES)), None),
             system=fields.get(api.system_name),
             tools=fields.get("tools"),
             usage=usage,
-            usage_message_index=count,
+            usage_message_index=usage_message_index,
             policy=options.policy,
-            settings=settings,
+            settings={"thinking": "strip" if talk.has_bound_thinking else "keep"},
             summarizer="extractive",
         )
 
-    async def _original(self, talk: Conversation, session: Session, reason: str) -> Outgoing:
-        """Return the request with the original list, without thinking that is no longer valid."""
-        self.status.fell_back(reason)
-        state = session.state
-        if state.is_edited and not state.is_original:
-            state = replace(state, is_original=True, strip_before=len(talk.messages))
-            await self._change(session, state)
-        return await self._outgoing(talk, session, talk.messages, is_fallback=True)
+    async def _compact(
+        self, talk: Conversation, request: CompactRequest, model: CallerModel | None = None
+    ) -> CompactResult:
+        return await compact(talk.messages, request, archive=await self.archives(), model=model)
 
-    async def _outgoing(
-        self,
-        talk: Conversation,
-        session: Session,
-        messages: Sequence[JsonObject],
-        *,
-        is_edited: bool = False,
-        is_fallback: bool = False,
+    async def _caught(self, work: Awaitable[_T]) -> _T | None:
+        """Return the result of `work`; None after a failure, which is counted.
+
+        Every failure is caught, because the host must get its answer.
+        """
+        try:
+            return await work
+        except CompactionError as error:
+            reason = str(error).partition(". ")[0]
+        except Exception as error:  # noqa: BLE001
+            reason = f"a fault ({type(error).__name__})"
+        self.status.fell_back(reason)
+        return None
+
+    async def _original(self, talk: Conversation, session: Session) -> Outgoing:
+        """Return the request with the original list, without thinking that is no longer valid."""
+        if session.state.is_edited:
+            state = replace(session.state, is_edited=False, strip_before=len(talk.messages))
+            await self._change(session, state)
+        sent = Outgoing(talk.data, is_fallback=True)
+        return await self._with_messages(talk, session, talk.messages, sent)
+
+    async def _with_messages(
+        self, talk: Conversation, session: Session, messages: Sequence[JsonObject], sent: Outgoing
     ) -> Outgoing:
-        """Return the request with `messages`; its own bytes if the list is the original."""
+        """Return `sent` with `messages`; with its own bytes if the list is the original."""
         state, given = session.state, talk.messages
         if state.strip_before and talk.has_bound_thinking:
-            own = {id(message) for message in given[: state.strip_before]}
-            messages = [
-                m for old in messages for m in ([old] if id(old) not in own else _bare(old))
-            ]
+            own = set(map(id, given[: state.strip_before]))
+            messages = [m for old in messages for m in (_bare(old) if id(old) in own else [old])]
         if list(map(id, messages)) == list(map(id, given)):
-            return Outgoing(talk.data, is_fallback=is_fallback)
-        reword = _without_tool_names if state.names_tools is False else str
+            return sent
+        reword = str if talk.has_tool(_READ_TOOL) else _without_tool_names
         data = await to_thread.run_sync(talk.body.with_messages, messages, reword)
-        return Outgoing(data, is_edited, is_fallback)
+        return replace(sent, data=data)
 
     async def _change(self, session: Session, state: State) -> None:
         """Change the state of a session, and write it if it is different."""
@@ -376,13 +338,9 @@ class Sessions:
             return
         session.state = state
         try:
-            await to_thread.run_sync(_write_state, session.path, state)
+            await save_json(session.path, asdict(state))
         except OSError as error:
             self.status.note(f"The state of a session cannot be written: {error.strerror}")
-
-
-def _writer(result: CompactResult) -> str:
-    return str(result.receipt.get("writer"))
 
 
 def _bare(message: JsonObject) -> list[JsonObject]:
@@ -398,8 +356,8 @@ def _bare(message: JsonObject) -> list[JsonObject]:
 
 def _without_tool_names(text: str) -> str:
     """Return the JSON of an edited message with pointers that name no tool."""
-    for pattern, form in _POINTERS:
-        text = pattern.sub(form, text)
+    for part, form in _POINTERS.items():
+        text = text.replace(part, form)
     return text
 
 
@@ -408,8 +366,3 @@ def _read_state(path: Path) -> State:
         return State(**json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError):
         return State()
-
-
-def _write_state(path: Path, state: State) -> None:
-    make_folder(path.parent)
-    put_file(path, json.dumps(asdict(state)).encode("ascii"))

@@ -6,26 +6,22 @@ The file has counts and reasons only: no text of a conversation, and no credenti
 import contextlib
 import json
 import os
-import threading
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from anyio import to_thread
-from context_compaction import make_folder
-from context_compaction.system import delete_if_closed, is_running, replace_file
+from context_compaction import JsonObject, make_folder, put_file
+from context_compaction.system import delete_if_closed, is_running
 
-_KEPT_FILES = 20
-# States of sessions that did not change for so long are deleted.
+_SHOWN_RUNS = 20
+# Files that did not change for so long are deleted.
 _KEPT_SECONDS = 90 * 86_400
-# What a host gives up when its base URL is not the provider's own, and the way back.
-_LOSSES = {
-    "claude-code": "Claude Code takes the window as 200K (add [1m] to the name of the model for "
-    "1M), sends all tools at once (set ENABLE_TOOL_SEARCH=true; the proxy passes tool references "
-    "on), and has no Remote Control (start it without the proxy)",
-    "codex": "Codex sends requests over HTTP instead of WebSockets",
-}
+# What Claude Code gives up when its base URL is not Anthropic's, and the way back.
+CLAUDE_CODE_LOSSES = (
+    "Behind a proxy, Claude Code takes the window as 200K (add [1m] to the name of the model for "
+    "1M), sends all tools (set ENABLE_TOOL_SEARCH=true to search them), and has no Remote Control."
+)
 
 
 @dataclass(slots=True)
@@ -42,11 +38,10 @@ class Status:
         conversations: Number of requests with a conversation.
         edited: Number of requests that were sent with another list.
         compactions: Number of lists that were compacted again, and not just as before.
-        kept_out_tokens: Tokens that the host sent and the provider did not get, at 4 bytes each.
-        saved_tokens: In observation: tokens that the compactions would have removed.
+        kept_out_tokens: Tokens that the host sent and the provider did not get, at 4 bytes each. In
+            observation, tokens that the compactions would have removed.
         fallbacks: Number of conversations that were sent unedited by each reason.
         passed: Number of all other requests by the reason why they were not examined.
-        hosts: Hosts that sent conversations.
         notes: What the user should know, newest last.
     """
 
@@ -60,10 +55,8 @@ class Status:
     edited: int = 0
     compactions: int = 0
     kept_out_tokens: int = 0
-    saved_tokens: int = 0
     fallbacks: dict[str, int] = field(default_factory=dict[str, int])
     passed: dict[str, int] = field(default_factory=dict[str, int])
-    hosts: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
 
     @property
@@ -80,60 +73,55 @@ class Status:
         """Count a conversation that was sent unedited."""
         self.fallbacks[reason] = self.fallbacks.get(reason, 0) + 1
 
-    def passed_on(self, reason: str) -> None:
-        """Count a request that was not examined."""
-        self.passed[reason] = self.passed.get(reason, 0) + 1
-
     async def save(self, archive_folder: Path) -> None:
         """Write the figures. A failure is ignored, because requests matter more."""
-        text, path = json.dumps(asdict(self)), archive_folder / "proxy" / f"status-{self.pid}.json"
-
-        def write() -> None:
-            make_folder(path.parent)
-            temporary = path.with_suffix(f".{threading.get_ident()}")
-            temporary.write_text(text, "utf-8")
-            replace_file(temporary, path)
-
+        path = archive_folder / "proxy" / f"status-{self.pid}.json"
         with contextlib.suppress(OSError):
-            await to_thread.run_sync(write)
+            await save_json(path, asdict(self))
 
     @property
     def lines(self) -> list[str]:
         """The figures as lines for people."""
         state = "running" if self.is_running else "ended"
-        mode, tokens, would = "edits requests", self.kept_out_tokens, ""
-        if self.is_observing:
-            mode, tokens, would = "observes only", self.saved_tokens, "would have "
+        mode, would = ("observes only", "would have ") if self.is_observing else ("edits", "")
         return [
             f"{self.address} ({state}, {mode}) -> {self.upstream}",
             f"  {self.requests} requests, {self.conversations} with a conversation, "
             f"{self.edited} edited, {self.compactions} compactions",
-            f"  {would}kept out, added over all requests: about {tokens:,} tokens",
+            f"  {would}kept out, added over all requests: about {self.kept_out_tokens:,} tokens",
             *(f"  sent unedited: {count} x {why}" for why, count in self.fallbacks.items()),
             *(f"  not examined: {count} x {why}" for why, count in self.passed.items()),
-            *(f"  behind a proxy: {_LOSSES[host]}" for host in self.hosts if host in _LOSSES),
             *(f"  Note: {note}" for note in self.notes),
         ]
 
-    def as_json(self) -> dict[str, Any]:
-        """Return all figures by name."""
-        return {**asdict(self), "is_running": self.is_running}
+
+async def save_json(path: Path, value: JsonObject) -> None:
+    """Write `value` to a file, which is complete or as before.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    data = json.dumps(value).encode("ascii")
+
+    def write() -> None:
+        make_folder(path.parent)
+        put_file(path, data)
+
+    await to_thread.run_sync(write)
 
 
 def read_statuses(archive_folder: Path) -> list[Status]:
-    """Return the figures of the newest runs, newest first. Old files are deleted."""
+    """Return the figures of the newest runs, newest first."""
     found: list[Status] = []
     for path in (archive_folder / "proxy").glob("status-*.json"):
-        try:
+        with contextlib.suppress(OSError, ValueError, TypeError):
             found.append(Status(**json.loads(path.read_text("utf-8"))))
-        except (OSError, ValueError, TypeError):
-            continue
-    found.sort(key=lambda status: status.started_seconds, reverse=True)
-    for status in found[_KEPT_FILES:]:
-        if not status.is_running:
-            delete_if_closed(archive_folder / "proxy" / f"status-{status.pid}.json")
-    for path in (archive_folder / "proxy").glob("session-*.json"):
+    return sorted(found, key=lambda status: -status.started_seconds)[:_SHOWN_RUNS]
+
+
+def remove_old_files(archive_folder: Path) -> None:
+    """Delete figures of runs and states of sessions that did not change for 90 days."""
+    for path in (archive_folder / "proxy").glob("*.json"):
         with contextlib.suppress(OSError):
             if path.stat().st_mtime < time.time() - _KEPT_SECONDS:
-                path.unlink()
-    return found[:_KEPT_FILES]
+                delete_if_closed(path)

@@ -26,7 +26,7 @@ BOUND_MODEL = "claude-opus-5-5"
 ENABLED: Json = {"thinking": {"type": "enabled", "budget_tokens": 4_000}}
 ADAPTIVE: Json = {"thinking": {"type": "adaptive"}}
 # A small window, so that a compaction is due after every few results of `log_of`.
-SMALL = ("--context-window", "20000", "--trigger-tokens", "12000")
+SMALL = ("--context-window", "24000")
 _MIN_PREFIX = 0.999
 _END_SECONDS = 60
 _STARTED = "Proxy listening on "
@@ -87,8 +87,7 @@ def run(folder: Path, *arguments: str, codes: Sequence[int] = (0,)) -> str:
 @contextmanager
 def proxied(upstream: str, folder: Path, *flags: str, limit: str = "") -> Generator[Proxy]:
     """Run a proxy until the end of the block. `limit` is a `ulimit` command."""
-    command = [*COMMAND, "proxy", "--upstream", upstream, "--port", "0"]
-    command += ["--archive", str(folder / "archive"), *flags]
+    command = [*COMMAND, "proxy", "--upstream", upstream, *flags]
     if limit:
         command = ["sh", "-c", f'{limit}; exec "$@"', "sh", *command]
     process = subprocess.Popen(

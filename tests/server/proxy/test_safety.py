@@ -190,7 +190,7 @@ def test_observing_proxy_changes_nothing_archives_all_and_counts(api: Api, tmp_p
             assert edited(provider, host) == []
         status = proxy.status()
         assert status["edited"] == 0
-        assert status["saved_tokens"] > 0
+        assert status["kept_out_tokens"] > 0
         hits = json.loads(run(tmp_path, "search", "compiled module_3_77", "--json"))["hits"]
         assert hits
 

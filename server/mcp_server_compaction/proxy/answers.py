@@ -1,7 +1,8 @@
-"""Let the caller's own model write the summary, right after it has answered a request.
+"""Read answers of the provider: the usage, and a summary by the caller's own model.
 
-The question is one more message behind the list that the provider has just read, so nearly
-everything is read from its prompt cache. The request has the caller's own fields and credentials.
+The question for a summary is one more message behind the list that the provider has just read, so
+nearly everything is read from its prompt cache. The request has the caller's own fields and
+credentials.
 """
 
 import json
@@ -9,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+import httpx2
 from context_compaction import (
     JsonObject,
     ModelAnswer,
@@ -22,16 +24,33 @@ from context_compaction import (
 
 from mcp_server_compaction.proxy.requests import Conversation
 
-# Sends a body with the caller's path and headers, and returns the answer.
-Ask = Callable[[bytes], Awaitable[bytes]]
+# Sends a body with the caller's path and headers.
+Ask = Callable[[bytes], Awaitable[httpx2.Response]]
 _SECONDS = 180.0
 _QUESTION = (
     "Write a summary of this conversation for the engineer who continues the work. Call no tool. "
     "Use these headings: ## Task, ## Rules of the user, ## Work done, ## Files and results, "
     "## Problems, ## Current state and next step. Keep names, paths, numbers and the user's rules "
-    "exact. Do not "
-    "describe finished work as open. Write at most {} words, and nothing else."
+    "exact. Do not describe finished work as open. Write at most {} words, and nothing else."
 )
+
+
+def usage_in(answer: bytes) -> JsonObject:
+    """Return the usage in a complete answer, which may be a stream; empty if it reports none."""
+    usage: JsonObject = {}
+    is_stream = not answer.lstrip().startswith(b"{")
+    for line in answer.split(b"\n") if is_stream else (answer,):
+        if b'"usage"' not in line:
+            continue
+        try:
+            event = json.loads(line.removeprefix(b"data:"))
+        except ValueError:
+            continue
+        for holder in (event, event.get("message"), event.get("response")):
+            found = holder.get("usage") if is_object(holder) else None
+            if is_object(found):
+                usage |= {name: value for name, value in found.items() if value is not None}
+    return usage
 
 
 @dataclass(slots=True)
@@ -42,6 +61,7 @@ class CallerModel:
         talk: The request.
         sent: The body that the provider got.
         ask: Sends another body.
+        model: Name of the model.
         window_tokens: Token limit of a request. The list is sent as it was, so it always fits.
         timeout_seconds: Time limit of the summary.
         writer: Name for receipts.
@@ -50,15 +70,11 @@ class CallerModel:
     talk: Conversation
     sent: bytes
     ask: Ask
+    model: str
     window_tokens: int = 1_000_000
     timeout_seconds: float = _SECONDS
     writer: str = "caller"
     _is_asked: bool = False
-
-    @property
-    def model(self) -> str:
-        """The name of the model."""
-        return self.talk.model or ""
 
     async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:  # noqa: ARG002
         """Return the model's answer to one question; `prompt` gives its length only."""
@@ -69,8 +85,11 @@ class CallerModel:
         question = _QUESTION.format(prompt.max_tokens // 2)
         body[self.talk.api.list_name].append({"role": "user", "content": question})
         body.pop("stream_options", None)
-        answer = json.loads(await self.ask(json.dumps({**body, "stream": False}).encode("ascii")))
-        return ModelAnswer(_text_of(answer), ModelUsage(requests=1))
+        response = await self.ask(json.dumps({**body, "stream": False}).encode("ascii"))
+        answer = await response.aread()
+        if response.status_code != 200:
+            raise SummaryError(f"The provider answered {response.status_code}")
+        return ModelAnswer(_text_of(json.loads(answer)), ModelUsage(requests=1))
 
 
 def _text_of(value: Any) -> str:
