@@ -32,8 +32,10 @@ from context_compaction.messages.model import (
     tool_results,
 )
 
-MAX_INDEXED_CHARS = 300_000  # of one row: a tsvector of PostgreSQL has at most 1 MB
-PART_CHARS = 16_000  # of an output, so that a hit has a position and a long log is not one row
+# Of one row, so that a hit has a position and a long log is not one row. A tsvector of PostgreSQL
+# has at most 16,383 positions and 1 MB.
+PART_CHARS = 16_000
+_OVERLAP_CHARS = 1_000  # of the parts of a message, so that a phrase is found in one of them
 TITLE_CHARS = 80
 # BM25 prefers very short texts, so a text counts as at least this many words. Measured: the MRR of
 # LoCoMo rises from .45 to .48 with 30.
@@ -244,7 +246,7 @@ class IndexedPart:
     Attributes:
         text: The text.
         start_byte: Start of the part, in bytes for an output, in characters for a message.
-        size_bytes: Length of the part in the same unit; 0 for a whole message.
+        size_bytes: Length of the part in the same unit.
         start_char: Start of the part in characters.
         start_line: Number of the first line of the part, from 1.
         paths: Paths of the calls that the message or output answers.
@@ -260,35 +262,41 @@ class IndexedPart:
     is_own: bool = False
 
 
-def message_parts(stored: StoredText, paths: tuple[str, ...]) -> Iterator[IndexedPart]:
-    """Yield the whole text of a message, or parts of a long text that end between words."""
-    text, start = stored.text, 0
-    while len(text) - start > MAX_INDEXED_CHARS:
-        end = start + MAX_INDEXED_CHARS
-        end = max(text.rfind(" ", start, end), text.rfind("\n", start, end)) + 1 or end
-        piece = IndexedPart(text[start:end], start, end - start, start)
-        yield replace(piece, paths=paths, is_own=stored.is_own)
-        start = end
-    size = len(text) - start if start else 0
-    yield IndexedPart(text[start:], start, size, start, paths=paths, is_own=stored.is_own)
+def text_parts(
+    text: str, measure: Callable[[str], int] = len, overlap_chars: int = 0
+) -> Iterator[IndexedPart]:
+    """Yield parts of a text of at most `PART_CHARS`, which end at a newline or space; at least one.
 
-
-def output_parts(text: str) -> Iterator[IndexedPart]:
-    """Yield parts of an output's text of at most `PART_CHARS`, cut at newlines; at least one."""
-    start_byte = start_char = 0
+    Args:
+        text: The text.
+        measure: Returns the length of a text in the unit of `start_byte`.
+        overlap_chars: Number of characters at the end of a part that the next part repeats.
+    """
+    start = start_byte = 0
     start_line = 1
     while True:
-        end = start_char + PART_CHARS
-        if end < len(text):
-            end = text.rfind("\n", start_char, end) + 1 or end
-        piece = text[start_char:end]
-        size_bytes = len(piece.encode("utf-8", "surrogatepass"))
-        yield IndexedPart(piece, start_byte, size_bytes, start_char, start_line)
-        start_byte += size_bytes
-        start_char += len(piece)
-        start_line += piece.count("\n")
-        if start_char >= len(text):
+        stop = start + PART_CHARS
+        if stop < len(text):
+            stop = _cut(text, start, stop)
+        yield IndexedPart(
+            text[start:stop], start_byte, measure(text[start:stop]), start, start_line
+        )
+        if stop >= len(text):
             return
+        repeats = 0 < overlap_chars < stop - start
+        following = _cut(text, start, stop - overlap_chars) if repeats else stop
+        start_byte += measure(text[start:following])
+        start_line += text.count("\n", start, following)
+        start = following
+
+
+def _cut(text: str, start: int, stop: int) -> int:
+    """Return the index after the last newline, or else space, before `stop`, or else `stop`."""
+    return text.rfind("\n", start, stop) + 1 or text.rfind(" ", start, stop) + 1 or stop
+
+
+def _utf8_length(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def parts_of_records(
@@ -309,15 +317,16 @@ def parts_of_records(
                 stored = read_stored(body(), head["format"], head["tools"])
                 paths |= stored.called_paths
                 called = [path for call in stored.answered_calls for path in paths.get(call, ())]
-                yield list(message_parts(stored, tuple(called)))
+                parts = text_parts(stored.text, overlap_chars=_OVERLAP_CHARS)
+                is_own = stored.is_own
             elif head["kind"] == "output":
                 data = StoredOutput(info_of(head, ""), body(), blobs).read_all()
-                called = list(paths.get(head["call"], ()))
-                parts = output_parts(decode_text(data) or "")
+                called = [*paths.get(head["call"], ())]
+                parts = text_parts(decode_text(data) or "", _utf8_length)
                 is_own = is_own_tool(head["tool"] or "")
-                yield [replace(part, paths=tuple(called), is_own=is_own) for part in parts]
             else:
-                yield []
+                called, parts, is_own = [], iter(()), False
+            yield [replace(part, paths=tuple(called), is_own=is_own) for part in parts]
         except (ArchiveDamagedError, NotFoundError):
             # A damaged blob hides only its own text, and `health` reports it.
             yield [IndexedPart("")]
@@ -336,6 +345,7 @@ class DocText:
         is_own: Whether it is a call of this server's tools, or its result.
         history: Chain hash of the history that ends with the message; empty for an output.
         before: Chain hash of the history before the message; empty for an output.
+        size_chars: Length of the whole message in characters; 0 for an output.
     """
 
     text: str
@@ -344,6 +354,7 @@ class DocText:
     is_own: bool = False
     history: str = ""
     before: str = ""
+    size_chars: int = 0
 
 
 def doc_text(
@@ -360,9 +371,9 @@ def doc_text(
         stored = read_stored(body, head["format"], tools)
         tool = tools[0] if tools else None
         history = chain_hash(head["parent"], head["hash"])
-        end = start_byte + size_bytes if size_bytes else None
-        text = stored.text[start_byte:end]
-        return DocText(text, head["role"], tool, stored.is_own, history, head["parent"])
+        text = stored.text[start_byte : start_byte + size_bytes]
+        size_chars = len(stored.text)
+        return DocText(text, head["role"], tool, stored.is_own, history, head["parent"], size_chars)
     output = StoredOutput(info_of(head, ""), body, blobs)
     part = decode_text(output.read_bytes(start_byte, size_bytes).data)
     is_own = is_own_tool(head["tool"] or "")

@@ -10,8 +10,7 @@ time in seconds):
 - message: seq, hash, parent, format, role, tools, and `at`, the time of archiving by the archive's
   clock (`ts` is the message's own time). Body: the host's message object.
 - output: id, sha256, media, bytes, chars, lines, tool, call. A small body is
-  `{"text": ...}` or `{"base64": ...}`, a large one `{"blob": sha256, "table": hash}`
-  (a blob, see below).
+  `{"text": ...}` or `{"base64": ...}`, a large one the list of its parts (see below).
 - pin: pinned. Whether the session is protected from pruning. No body.
 - run: head, parent, source, count. The branch `head` is `parent` plus the last `count` messages of
   the branch `source`, which are not written again. No body.
@@ -23,23 +22,19 @@ time in seconds):
 
 Branches are identified by chain hashes (history_hash.py).
 
-A large content is a blob: a sequence of zstd frames of at most 64 KB of content, cut after a
-newline if possible, so that any part can be read alone. Reading 4 KB out of 50 MB decompresses one
-or two frames (measured: 0.11 ms, against 436 ms from a single frame). A skippable frame at the end
-contains the frame table, with a hash of each frame's content; `zstd -d` skips it and restores the
-content. The record that refers to a blob has the hash of the table, so a part is verified as
-strictly as the whole.
+A large string or part is a blob: compressed with zstd and named by the SHA-256 of its content. A
+large output has parts of 256 KB, cut after a newline if possible, so that 4 KB out of 50 MB are
+read from one or two blobs. The record has for each part `{"blob": sha256, "bytes": ...,
+"newlines": ...}`, so a part is verified as strictly as the whole.
 """
 
 import json
-import struct
-import zlib
 from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from hashlib import blake2b, sha256
+from functools import partial
+from hashlib import sha256
 from typing import Any
 
 import zstandard
@@ -53,6 +48,7 @@ from context_compaction.messages.model import JsonObject, is_list, is_object, ut
 # costs 1.1 ms and two device syncs (measured at 55 KB), a line in the log 0.1 ms and no further
 # sync; the blob takes a third of the space.
 _STRING_LIMIT_BYTES = 64 * 1024
+_PART_BYTES = 256 * 1024  # of an output; one part is read and verified in about 1 ms
 _BLOB_KEY = "$blob"
 _BLOB_MARK = f'{_BLOB_KEY}":'  # `internalise` has nothing to do for a text without it
 
@@ -162,142 +158,6 @@ def _is_blob_key(key: str) -> bool:
     return key.endswith(_BLOB_KEY) and key.lstrip("$") == "blob"
 
 
-_FRAME_BYTES = 64 * 1024
-
-_SKIPPABLE = struct.Struct("<II")  # one of the sixteen magic numbers for users, size
-_HASH_BYTES = 16
-_FOOTER = struct.Struct("<QQI8s")  # content bytes, frame count, CRC-32 of the table, magic
-_FOOTER_MAGIC = b"ctxblob1"
-_CONTENT_MISMATCH = "its content does not match its hash"
-# Content offset, file offset, newlines before the frame, hash of the frame's content.
-_ENTRY = struct.Struct(f"<QQQ{_HASH_BYTES}s")
-
-
-def pack(data: bytes) -> bytes:
-    """Return the stored form of `data`."""
-    # Measured: 3.3x at 105 to 230 MB/s; level 9 saves another sixth at a fifth of the speed.
-    compressor = zstandard.ZstdCompressor(level=3, write_checksum=True)
-    frames: list[bytes] = []
-    table: list[bytes] = []
-    content_offset = file_offset = newlines = 0
-    while content_offset < len(data):
-        end = content_offset + _FRAME_BYTES
-        if end < len(data):
-            end = data.rfind(b"\n", content_offset, end) + 1 or end
-        content = data[content_offset:end]
-        frame = compressor.compress(content)
-        entry = content_offset, file_offset, newlines, _hash(content).digest()
-        table.append(_ENTRY.pack(*entry))
-        frames.append(frame)
-        content_offset += len(content)
-        file_offset += len(frame)
-        newlines += content.count(b"\n")
-    table.append(_ENTRY.pack(content_offset, file_offset, newlines, bytes(_HASH_BYTES)))
-    entries = b"".join(table)
-    payload = entries + _FOOTER.pack(len(data), len(frames), zlib.crc32(entries), _FOOTER_MAGIC)
-    return b"".join(frames) + _SKIPPABLE.pack(0x184D2A5E, len(payload)) + payload
-
-
-@dataclass(frozen=True, slots=True)
-class ContentInMemory:
-    """A content in memory, with the read methods of `OpenBlob`."""
-
-    data: bytes
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop)."""
-        return self.data[start:stop]
-
-    def newlines_before(self, position: int) -> int:
-        """Return the number of newlines before byte `position`."""
-        return self.data.count(b"\n", 0, position)
-
-    def line_start(self, newlines: int) -> int:
-        """Return the offset after the given number of newlines, or the size if there are fewer."""
-        index = -1
-        for _ in range(newlines):
-            index = self.data.find(b"\n", index + 1)
-            if index < 0:
-                return len(self.data)
-        return index + 1
-
-
-@dataclass(frozen=True, slots=True)
-class OpenBlob:
-    """A stored content whose frame table was read. The last element of each tuple is the end.
-
-    Attributes:
-        blobs: The store of the blob.
-        digest: SHA-256 of the content, in hex.
-        content_offsets: Offset of each frame's content, in bytes.
-        file_offsets: Offset of each frame in the stored form, in bytes.
-        newline_counts: Number of newlines in the content before each frame.
-        hashes: Hash of each frame's content.
-        table_hash: Hash of the frame table, in hex.
-    """
-
-    blobs: "Blobs"
-    digest: str
-    content_offsets: tuple[int, ...]
-    file_offsets: tuple[int, ...]
-    newline_counts: tuple[int, ...]
-    hashes: tuple[bytes, ...]
-    table_hash: str
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the content in bytes."""
-        return self.content_offsets[-1]
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop), after verifying the hash of each frame.
-
-        Raises:
-            ArchiveDamagedError: A frame does not match its hash.
-        """
-        stop = min(stop, self.size_bytes)
-        if start >= stop:
-            return b""
-        first = bisect_right(self.content_offsets, start) - 1
-        last = bisect_right(self.content_offsets, stop - 1) - 1
-        base = self.content_offsets[first]
-        return b"".join(self._frames(first, last + 1))[start - base : stop - base]
-
-    def newlines_before(self, position: int) -> int:
-        """Return the number of newlines before byte `position`; raises what `read` raises."""
-        frame = bisect_right(self.content_offsets, position) - 1
-        before = self.read(self.content_offsets[frame], position)
-        return self.newline_counts[frame] + before.count(b"\n")
-
-    def line_start(self, newlines: int) -> int:
-        """Return the offset after the given number of newlines, or the size if there are fewer."""
-        if newlines == 0:
-            return 0
-        if newlines > self.newline_counts[-1]:
-            return self.size_bytes
-        # The last frame with fewer newlines before it contains the wanted newline.
-        frame = bisect_right(self.newline_counts, newlines - 1) - 1
-        content = ContentInMemory(b"".join(self._frames(frame, frame + 1)))
-        start = content.line_start(newlines - self.newline_counts[frame])
-        return self.content_offsets[frame] + start
-
-    def _frames(self, first: int, stop: int) -> Iterator[bytes]:
-        decompressor = zstandard.ZstdDecompressor()
-        base = self.file_offsets[first]
-        stored = self.blobs.read_at(self.digest, base, self.file_offsets[stop] - base)
-        for frame in range(first, stop):
-            part = stored[self.file_offsets[frame] - base : self.file_offsets[frame + 1] - base]
-            try:
-                content = decompressor.decompress(part)
-            except zstandard.ZstdError as error:
-                problem = f"frame {frame + 1} cannot be decompressed"
-                raise self.blobs.damage_error(self.digest, problem) from error
-            if _hash(content).digest() != self.hashes[frame]:
-                problem = f"frame {frame + 1} does not match its hash"
-                raise self.blobs.damage_error(self.digest, problem)
-            yield content
-
-
 class Blobs(ABC):
     """A store of large contents by SHA-256. All methods block and may run in several threads."""
 
@@ -310,71 +170,39 @@ class Blobs(ABC):
         """
 
     @abstractmethod
-    def _size(self, digest: str) -> int:
-        """Return the stored size of a blob in bytes; raise `NotFoundError` if it is missing."""
-
-    @abstractmethod
-    def read_at(self, digest: str, start: int, size_bytes: int) -> bytes:
-        """Return bytes of the stored form of a blob; fewer only at its end."""
+    def _packed(self, digest: str) -> bytes:
+        """Return the stored form of a blob; raise `NotFoundError` if it is missing."""
 
     @abstractmethod
     def _label(self, digest: str) -> str:
         """Return the name of a blob for error messages."""
 
-    def read_all(self, digest: str) -> bytes:
-        """Return the whole content of a blob, verified by its digest.
+    def get(self, digest: str) -> bytes:
+        """Return the content of a blob, verified by its digest.
 
         Raises:
             NotFoundError: The blob is missing.
             ArchiveDamagedError: The content does not match its digest.
         """
-        blob = self.open(digest)
-        data = blob.read(0, blob.size_bytes)
+        packed = self._packed(digest)
+        try:
+            data = zstandard.ZstdDecompressor().decompress(packed)
+        except zstandard.ZstdError as error:
+            raise self._damage_error(digest, "it cannot be decompressed") from error
         if sha256(data).hexdigest() != digest:
-            raise self.damage_error(digest, _CONTENT_MISMATCH)
+            raise self._damage_error(digest, "its content does not match its hash")
         return data
 
-    def open(self, digest: str, table_hash: str | None = None) -> OpenBlob:
-        """Return a blob that can be read in parts, after verifying its frame table.
-
-        Args:
-            digest: SHA-256 of the content, in hex.
-            table_hash: Hash of the table as returned when the blob was stored. None skips this
-                check.
-
-        Raises:
-            NotFoundError: The blob is missing.
-            ArchiveDamagedError: The table cannot be read or does not match `table_hash`.
-        """
-        footer_offset = self._size(digest) - _FOOTER.size
-        footer = self.read_at(digest, max(footer_offset, 0), _FOOTER.size)
-        if len(footer) != _FOOTER.size or footer_offset < 0:
-            raise self.damage_error(digest, "it is truncated")
-        content_bytes, count, crc, magic = _FOOTER.unpack(footer)
-        entries_offset = footer_offset - (count + 1) * _ENTRY.size
-        if magic != _FOOTER_MAGIC or entries_offset < 0:
-            raise self.damage_error(digest, "its frame table is missing")
-        entries = self.read_at(digest, entries_offset, footer_offset - entries_offset)
-        if zlib.crc32(entries) != crc:
-            raise self.damage_error(digest, "its frame table does not match its checksum")
-        offsets, file_offsets, newlines, hashes = zip(*_ENTRY.iter_unpack(entries), strict=True)
-        name = _hash(entries).hexdigest()
-        blob = OpenBlob(self, digest, offsets, file_offsets, newlines, hashes, name)
-        if blob.size_bytes != content_bytes:
-            raise self.damage_error(digest, "its frame table contradicts its size")
-        if table_hash not in {None, blob.table_hash}:
-            raise self.damage_error(digest, _CONTENT_MISMATCH)
-        return blob
-
-    def damage_error(self, digest: str, problem: str) -> ArchiveDamagedError:
-        """Return the error for a damaged blob."""
+    def _damage_error(self, digest: str, problem: str) -> ArchiveDamagedError:
         return ArchiveDamagedError(
             f"The archive's {self._label(digest)} is damaged: {problem}. Restore it from a backup."
         )
 
 
-def _hash(data: bytes) -> "blake2b":
-    return blake2b(data, digest_size=_HASH_BYTES)
+def pack(data: bytes) -> bytes:
+    """Return the stored form of `data`."""
+    # Measured: 3.3x at 105 to 230 MB/s; level 9 saves another sixth at a fifth of the speed.
+    return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(data)
 
 
 def describe_blob(blob: Blob) -> JsonObject:
@@ -409,13 +237,25 @@ def figures_of(blob: Blob) -> JsonObject:
     }
 
 
-def encode_content(data: bytes, blobs: Blobs) -> JsonObject:
-    """Return the body of the output record for `data`; a large content is stored in `blobs`."""
+def encode_content(data: bytes, store_blob: Callable[[bytes], str]) -> Any:
+    """Return the body of the output record for `data`; `store_blob` stores parts of large data."""
     if len(data) > 32 * 1024:  # can be read in parts later
-        digest = blobs.put(data)
-        return {"blob": digest, "table": blobs.open(digest).table_hash}
+        return [
+            {"blob": store_blob(part), "bytes": len(part), "newlines": part.count(b"\n")}
+            for part in _parts(data)
+        ]
     text = decode_text(data)
     return {"base64": b64encode(data).decode("ascii")} if text is None else {"text": text}
+
+
+def _parts(data: bytes) -> Iterator[bytes]:
+    start = 0
+    while start < len(data):
+        stop = start + _PART_BYTES
+        if stop < len(data):
+            stop = data.rfind(b"\n", start, stop) + 1 or stop
+        yield data[start:stop]
+        start = stop
 
 
 def decode_text(data: bytes) -> str | None:
@@ -447,28 +287,25 @@ def info_of(head: JsonObject, session_id: str) -> OutputInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of an output, with its length in bytes, its number of newlines, and its content."""
+
+    size_bytes: int
+    newlines: int
+    load: Callable[[], bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class StoredOutput:
     """An output that can be read. All methods block and may raise `ArchiveDamagedError`."""
 
     info: OutputInfo
-    body: JsonObject
+    body: Any
     blobs: Blobs
 
     def read_all(self) -> bytes:
         """Return the whole content, verified by its hash."""
-        digest = self.body.get("blob")
-        if digest is not None:
-            return self.blobs.read_all(digest)
-        if "text" in self.body:
-            data = str(self.body["text"]).encode("utf-8", "surrogatepass")
-        else:
-            data = b64decode(self.body["base64"])
-        if sha256(data).hexdigest() != self.info.sha256:
-            raise ArchiveDamagedError(
-                f"The output {self.info.output_id} does not match its hash. Restore the archive "
-                "from a backup."
-            )
-        return data
+        return self._verified(b"".join(part.load() for part in self._parts()))
 
     def read_bytes(self, start_byte: int, limit_bytes: int | None) -> OutputSlice:
         """Return at most `limit_bytes` bytes from `start_byte`. None means no limit.
@@ -484,9 +321,7 @@ class StoredOutput:
                 f"{size_bytes}."
             )
         stop = size_bytes if limit_bytes is None else min(start_byte + limit_bytes, size_bytes)
-        content = self._content(read_all=stop - start_byte == size_bytes)
-        data = content.read(start_byte, stop)
-        return OutputSlice(self.info, data, start_byte, content.newlines_before(start_byte) + 1)
+        return self._slice(start_byte, stop)
 
     def read_lines(self, start_line: int, line_count: int | None) -> OutputSlice:
         """Return at most `line_count` whole lines from `start_line`. None means no limit.
@@ -505,13 +340,53 @@ class StoredOutput:
                 f"or from -1 to -{total}."
             )
         stop = total if line_count is None else min(first - 1 + line_count, total)
-        content = self._content(read_all=stop - first + 1 == total)
-        start_byte = content.line_start(first - 1)
-        data = content.read(start_byte, content.line_start(stop))
-        return OutputSlice(self.info, data, start_byte, first)
+        return self._slice(self._line_start(first - 1), self._line_start(stop))
 
-    def _content(self, *, read_all: bool) -> ContentInMemory | OpenBlob:
-        """Return the content to read from: with `read_all` all of it, verified by its hash."""
-        if read_all or "blob" not in self.body:
-            return ContentInMemory(self.read_all())
-        return self.blobs.open(self.body["blob"], self.body["table"])
+    def _slice(self, start: int, stop: int) -> OutputSlice:
+        """Return bytes [start, stop) with the number of the first line."""
+        if stop - start == self.info.size_bytes:
+            return OutputSlice(self.info, self.read_all(), 0, 1)
+        offset, newlines = 0, 0
+        pieces: list[bytes] = []
+        for part in self._parts():
+            end = offset + part.size_bytes
+            if end <= start:
+                newlines += part.newlines
+            elif offset < stop or not pieces:
+                data = part.load()
+                newlines += data.count(b"\n", 0, start - offset) if offset < start else 0
+                pieces.append(data[max(0, start - offset) : max(0, stop - offset)])
+            offset = end
+        return OutputSlice(self.info, b"".join(pieces), start, newlines + 1)
+
+    def _line_start(self, newlines: int) -> int:
+        """Return the offset after this number of newlines, or the size if there are fewer."""
+        offset = 0
+        for part in self._parts() if newlines else ():
+            if newlines <= part.newlines:
+                data, index = part.load(), -1
+                for _ in range(newlines):
+                    index = data.index(b"\n", index + 1)
+                return offset + index + 1
+            offset, newlines = offset + part.size_bytes, newlines - part.newlines
+        return offset
+
+    def _parts(self) -> list[_Part]:
+        if is_list(self.body):
+            return [
+                _Part(part["bytes"], part["newlines"], partial(self.blobs.get, part["blob"]))
+                for part in self.body
+            ]
+        if "text" in self.body:
+            data = str(self.body["text"]).encode("utf-8", "surrogatepass")
+        else:
+            data = b64decode(self.body["base64"])
+        return [_Part(len(data), data.count(b"\n"), lambda: self._verified(data))]
+
+    def _verified(self, data: bytes) -> bytes:
+        if sha256(data).hexdigest() != self.info.sha256:
+            raise ArchiveDamagedError(
+                f"The output {self.info.output_id} does not match its hash. Restore the archive "
+                "from a backup."
+            )
+        return data

@@ -193,7 +193,7 @@ class TranscriptStore(Generic[S]):
         for blob in {blob.output_id: blob for blob in reversed(blobs)}.values():
             output = outputs[blob.output_id]
             if not _is_stored(state, output):
-                body = ascii_json(encode_content(blob.data, self.sessions.blobs))
+                body = ascii_json(encode_content(blob.data, self.sessions.blobs.put))
                 message = state.messages.get(NO_SEQ if blob.seq is None else blob.seq)
                 seconds = now_seconds if message is None else message.seconds
                 records.append(Record({"kind": "output", "ts": seconds} | output, body))
@@ -604,7 +604,7 @@ class TranscriptStore(Generic[S]):
             new = [
                 Record(
                     record.head,
-                    ascii_json(encode_content(record.content, blobs))
+                    ascii_json(encode_content(record.content, blobs.put))
                     if record.head["kind"] == "output"
                     else externalise(record.content, blobs.put),
                 )

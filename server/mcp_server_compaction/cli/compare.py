@@ -107,7 +107,6 @@ def compare(
     )
     say("compacted: requests with a changed message list. too long: requests above the window.")
     say("recall: names that the model used again and that the request contained.")
-    say("in context: names with words near them that were near them before.")
     say("cached: input read from the cache. re-billed: tokens written to the cache again.")
 
 
@@ -133,7 +132,6 @@ def _cells(row: PolicyRow) -> dict[str, str]:
         "compacted": str(row.compactions),
         "too long": str(row.calls_over),
         "recall": f"{row.recall:.3f}",
-        "in context": f"{row.recall_with_context:.3f}",
         "cached": f"{row.cache_hit_share:.1%}",
         "re-billed": f"{row.rebilled_tokens:,}",
         "cost USD": f"{row.cost_usd:.2f}",

@@ -4,8 +4,9 @@ import difflib
 import os
 import platform
 import sqlite3
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,14 @@ from mcp_server_compaction.config import (
     is_folder,
     load_config,
 )
-from mcp_server_compaction.hosts.catalog import HOSTS, REGISTERED_NAME, ConfigScope, Host, this_user
+from mcp_server_compaction.hosts.catalog import (
+    HOSTS,
+    REGISTERED_NAME,
+    ConfigScope,
+    Host,
+    installed_hosts,
+    this_user,
+)
 from mcp_server_compaction.hosts.checking import Finding, check_host
 from mcp_server_compaction.hosts.config_text import changed_text
 from mcp_server_compaction.hosts.installing import (
@@ -31,9 +39,10 @@ from mcp_server_compaction.hosts.installing import (
     apply_change,
     are_hooks_registered,
     config_file,
-    delete_backups,
+    delete_created_folders,
     plan_install,
     plan_uninstall,
+    servers_to_wrap,
     this_program,
 )
 from mcp_server_compaction.own_command import own_command
@@ -45,6 +54,9 @@ _WAL_FIXED = (3, 51, 3)
 _PROBLEM = "PROBLEM: "
 
 _host = click.argument("host_name", metavar="HOST", type=click.Choice(tuple(HOSTS)))
+_optional_host = click.argument(
+    "host_name", metavar="[HOST]", required=False, type=click.Choice(tuple(HOSTS))
+)
 _scope = click.option(
     "--scope",
     type=click.Choice(["user", "project"]),
@@ -57,8 +69,18 @@ _dry_run = click.option(
 
 
 @click.command()
-@_host
+@_optional_host
 @_scope
+@click.option(
+    "--wrap",
+    "wrapped_names",
+    multiple=True,
+    metavar="[NAME]",
+    is_flag=False,
+    flag_value="",
+    help="Move the host's other servers behind this one, which shortens their large results: all, "
+    "or the one with this name; repeatable (default: none).",
+)
 @click.option(
     "--hooks",
     is_flag=True,
@@ -80,20 +102,53 @@ _dry_run = click.option(
 @click.pass_obj
 def install(
     flags: Mapping[str, Any],
-    host_name: str,
+    host_name: str | None,
     scope: ConfigScope,
+    wrapped_names: tuple[str, ...],
     hooks: bool,
     roots: tuple[Path, ...],
     print_only: bool,
     dry_run: bool,
 ) -> None:
-    """Register the server in HOST with its absolute path.
+    """Register the server in HOST with its absolute path. Without HOST, ask for each host found.
 
     Other settings and comments in the host's files stay as they are. `uninstall` removes the
     registration. Run this command again at any time to update it.
     """
-    host = HOSTS[host_name]
-    installation = Installation(this_program(), _server_flags(flags, roots), with_hooks=hooks)
+    hosts = [HOSTS[host_name]] if host_name else _chosen_hosts()
+    for host in hosts:
+        installation = Installation(
+            this_program(),
+            _server_flags(flags, roots),
+            with_hooks=hooks and bool(host_name or host.hooks),
+        )
+        _install(host, scope, installation, wrapped_names, print_only, dry_run)
+
+
+def _chosen_hosts() -> list[Host]:
+    """Ask for each host on this machine whether to register the server in it."""
+    found = installed_hosts(this_user())
+    if not found:
+        raise SettingsError(f"Found no host. Name the one to change: {', '.join(HOSTS)}.")
+    if not sys.stdin.isatty():
+        commands = "".join(f"\n  {own_command()} install {host.name}" for host in found)
+        raise SettingsError(f"Name a host. These are on this machine:{commands}")
+    return [host for host in found if click.confirm(f"Register in {host.title}?", default=True)]
+
+
+def _install(
+    host: Host,
+    scope: ConfigScope,
+    installation: Installation,
+    wrapped_names: Sequence[str],
+    print_only: bool,
+    dry_run: bool,
+) -> None:
+    notes: list[str] = []
+    if wrapped_names:
+        names = [name for name in wrapped_names if name]
+        wrapped, notes = servers_to_wrap(host, scope, this_user(), names)
+        installation = replace(installation, wrapped=wrapped)
     if print_only:
         _print_entry(host, scope, installation)
         return
@@ -105,6 +160,10 @@ def install(
         say(f"{host.title}: already registered; nothing was changed.")
         return
     _apply(changes)
+    if installation.wrapped:
+        say(f"Wrapped: {', '.join(installation.wrapped)}")
+    for note in notes:
+        say(f"Note: {note}")
     if "archive-v0" in Path(installation.program[0]).parts:
         say(
             "Note: this program is in uv's cache, which may be deleted. Install it with: "
@@ -157,7 +216,7 @@ def uninstall(host_name: str, scope: ConfigScope, dry_run: bool) -> None:
         say(f"{host.title}: not registered; nothing was changed.")
         return
     _apply(changes)
-    delete_backups(changes)
+    delete_created_folders(changes)
     say(f"The archive stays. Show its size with: {own_command()} usage")
 
 
@@ -198,7 +257,7 @@ def _print_entry(host: Host, scope: ConfigScope, installation: Installation) -> 
 
 
 @click.command()
-@click.argument("host_name", metavar="[HOST]", required=False, type=click.Choice(tuple(HOSTS)))
+@_optional_host
 @json_option
 @click.pass_context
 def doctor(context: click.Context, host_name: str | None, as_json: bool) -> None:

@@ -43,7 +43,6 @@ class PolicyRow:
         compactions: Number of requests in which the policy changed the message list.
         calls_over: Number of requests that were too long for the window.
         recall: Share of the names needed by the model's answers that the requests contained.
-        recall_with_context: Share of these names that the requests contained in context.
         cache_hit_share: Share of all input tokens that was read from the prompt cache.
         rebilled_tokens: Tokens written to the cache again because an earlier message changed.
         billed_tokens: Cost of all input, converted to tokens at the price of uncached input.
@@ -61,7 +60,6 @@ class PolicyRow:
     compactions: int
     calls_over: int
     recall: float
-    recall_with_context: float
     cache_hit_share: float
     rebilled_tokens: int
     billed_tokens: float
@@ -123,11 +121,10 @@ async def _row(
         tokens_after=result.tokens.after,
         saved_by_layer=_saved_by_layer(result),
         compact_seconds=compact_seconds,
-        calls=len(session.calls),
+        calls=session.calls,
         compactions=session.compactions,
         calls_over=session.calls_over,
         recall=session.recall,
-        recall_with_context=session.recall_with_context,
         cache_hit_share=session.hit_share,
         rebilled_tokens=session.rebilled_tokens,
         billed_tokens=session.billed_tokens,

@@ -3,11 +3,12 @@
 The cost is that of a provider's prompt cache: the part of a request that equals the start of the
 previous request is read from the cache, and the rest is written to it. Recall asks for every answer
 of the model which of its names (paths, identifiers, numbers) occurred in the conversation before,
-and how many of these names the request contains, alone or in context (see recall_metric.py).
+and how many of these names the request contains.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TypeAlias
 
 from context_compaction import (
@@ -22,7 +23,7 @@ from context_compaction import (
     profile_for,
 )
 
-from mcp_server_compaction.compare.recall_metric import NameRecall
+from mcp_server_compaction.compare.names import MessageNames
 from mcp_server_compaction.reading.plain_text import shared_count
 
 Report: TypeAlias = Callable[[float], Awaitable[None]]
@@ -33,84 +34,44 @@ WRITE_PRICE = 1.25
 MIN_CACHED_TOKENS = 1_024
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayedCall:
-    """One request of a replayed conversation.
+@dataclass(slots=True)
+class Replay:
+    """The figures of all requests of one conversation under one policy.
 
     Attributes:
+        calls: Number of requests.
+        compactions: Number of requests in which the policy changed the message list.
+        calls_over: Number of requests that are too long for the window with their answer.
         read_tokens: Input tokens read from the cache.
         written_tokens: Input tokens written to the cache.
-        changed: Whether the policy changed the message list.
-        breaks_prefix: Whether the request does not start with the whole previous request.
-        is_over: Whether the request and the answer together exceed the window.
-        needed: Number of names in the answer that occurred in the conversation before.
-        found: Number of these names that the request contains.
-        found_in_context: Number of these names that the request contains in context.
+        rebilled_tokens: Input tokens written because an earlier message changed.
+        needed: Number of names in the answers that occurred in the conversation before.
+        found: Number of these names that the requests contain.
     """
 
-    read_tokens: int
-    written_tokens: int
-    changed: bool
-    breaks_prefix: bool
-    is_over: bool
-    needed: int
-    found: int
-    found_in_context: int
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """All requests of one conversation under one policy."""
-
-    calls: tuple[ReplayedCall, ...]
+    calls: int = 0
+    compactions: int = 0
+    calls_over: int = 0
+    read_tokens: int = 0
+    written_tokens: int = 0
+    rebilled_tokens: int = 0
+    needed: int = 0
+    found: int = 0
 
     @property
     def billed_tokens(self) -> float:
         """Cost of all input, converted to tokens at the price of uncached input."""
-        return self._read_tokens * READ_PRICE + self._written_tokens * WRITE_PRICE
-
-    @property
-    def rebilled_tokens(self) -> int:
-        """Tokens written to the cache by requests that break the prefix."""
-        return sum(call.written_tokens for call in self.calls if call.breaks_prefix)
+        return self.read_tokens * READ_PRICE + self.written_tokens * WRITE_PRICE
 
     @property
     def hit_share(self) -> float:
         """Share of all input tokens that was read from the cache."""
-        total = self._read_tokens + self._written_tokens
-        return self._read_tokens / total if total else 0.0
-
-    @property
-    def compactions(self) -> int:
-        """Number of requests in which the policy changed the message list."""
-        return sum(call.changed for call in self.calls)
-
-    @property
-    def calls_over(self) -> int:
-        """Number of requests that are too long for the window."""
-        return sum(call.is_over for call in self.calls)
+        return self.read_tokens / max(1, self.read_tokens + self.written_tokens)
 
     @property
     def recall(self) -> float:
         """Share of the needed names that the requests contain; 1 if no name was needed."""
-        return self._share_of_needed(sum(call.found for call in self.calls))
-
-    @property
-    def recall_with_context(self) -> float:
-        """Share of the needed names that the requests contain in context."""
-        return self._share_of_needed(sum(call.found_in_context for call in self.calls))
-
-    @property
-    def _read_tokens(self) -> int:
-        return sum(call.read_tokens for call in self.calls)
-
-    @property
-    def _written_tokens(self) -> int:
-        return sum(call.written_tokens for call in self.calls)
-
-    def _share_of_needed(self, count: int) -> float:
-        needed = sum(call.needed for call in self.calls)
-        return count / needed if needed else 1.0
+        return self.found / self.needed if self.needed else 1.0
 
 
 async def replay(
@@ -140,37 +101,32 @@ async def replay(
     )
     count_tokens = _TokenCounts(format_name, counter_for(request.model))
     input_limit_tokens = _input_limit_tokens(request)
-    recall = NameRecall()
-    calls: list[ReplayedCall] = []
+    names_in, earlier_names = MessageNames(), set[str]()
+    session = Replay()
     previous: Sequence[JsonObject] = []
-    start = 0
     positions = call_positions(payload, format_name)
-    for call_number, position in enumerate(positions):
+    for start, position in pairwise([0, *positions]):
         if report is not None:
-            await report(call_number / len(positions))
-        new = payload[start:position]
-        result = await compact([*previous, *new], request, archive=archive)
-        recall.learn(new)
-        needed = recall.needed_names(payload[position])
-        found, found_in_context = recall.count_found(needed, result.messages)
+            await report(session.calls / len(positions))
+        result = await compact([*previous, *payload[start:position]], request, archive=archive)
+        earlier_names |= names_in(payload[start:position])
+        needed = names_in([payload[position]]) & earlier_names
         sizes = count_tokens(result.messages)
         shared = shared_count(previous, result.messages)
         read_tokens = sum(sizes[:shared])
         if read_tokens < MIN_CACHED_TOKENS:
             read_tokens = 0
-        call = ReplayedCall(
-            read_tokens=read_tokens,
-            written_tokens=sum(sizes) - read_tokens,
-            changed=result.changed,
-            breaks_prefix=shared < len(previous),
-            is_over=result.tokens.upper > input_limit_tokens,
-            needed=len(needed),
-            found=found,
-            found_in_context=found_in_context,
-        )
-        calls.append(call)
-        previous, start = result.messages, position
-    return Replay(tuple(calls))
+        session.calls += 1
+        session.compactions += result.changed
+        session.calls_over += result.tokens.upper > input_limit_tokens
+        session.read_tokens += read_tokens
+        session.written_tokens += sum(sizes) - read_tokens
+        if shared < len(previous):
+            session.rebilled_tokens += sum(sizes) - read_tokens
+        session.needed += len(needed)
+        session.found += len(needed & names_in(result.messages))
+        previous = result.messages
+    return session
 
 
 def call_positions(payload: Sequence[JsonObject], format_name: str) -> list[int]:

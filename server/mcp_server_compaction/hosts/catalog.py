@@ -161,3 +161,18 @@ def _hosts() -> dict[str, Host]:
 
 
 HOSTS: Mapping[str, Host] = _hosts()
+
+
+def installed_hosts(folders: UserFolders) -> list[Host]:
+    """Return the hosts whose configuration exists, or whose own folder does."""
+    found: list[Host] = []
+    for host in HOSTS.values():
+        places = [host.file(folders, "user")]
+        if host.hooks:
+            places.append(host.hooks.file(folders, "user"))
+        shared = {folders.home, folders.home.parent, folders.file("{xdg}/x").parent}
+        if any(
+            p and (p.exists() or (p.parent.exists() and p.parent not in shared)) for p in places
+        ):
+            found.append(host)
+    return found

@@ -4,6 +4,7 @@ Comments are preserved in every format, and the layout in JSON and TOML. Every n
 again before it is used.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from io import StringIO
 from typing import Any, TypeAlias, cast
@@ -99,6 +100,8 @@ def _rewrite_yaml(text: str, value: _Table) -> str:
     yaml: Any = YAML()
     yaml.preserve_quotes = True
     yaml.width = 1_000_000
+    if indent := re.search(r"^( +)[^ #-]", text, re.MULTILINE):
+        yaml.map_indent = len(indent[1])
     document: Any = yaml.load(text) or {}
     _fill(document, value, lambda _parent, _members: {})
     out = StringIO()

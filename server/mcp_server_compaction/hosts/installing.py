@@ -14,7 +14,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from importlib.resources import files
 from pathlib import Path
 
@@ -31,6 +32,8 @@ from mcp_server_compaction.hosts.catalog import (
 from mcp_server_compaction.hosts.config_text import changed_text, value_of
 from mcp_server_compaction.hosts.hook_events import LARGE_CHARS, as_list, as_object
 from mcp_server_compaction.own_command import SCRIPT
+from mcp_server_compaction.wrap.servers import SECTION as WRAP_SECTION
+from mcp_server_compaction.wrap.servers import server_of
 
 _MODULE = "mcp_server_compaction"
 _HOOK_COMMAND = re.compile(r"mcp[-_]server[-_]compaction(?:\.exe)?['\"]? hook\b")
@@ -44,13 +47,14 @@ class Change:
         path: Path of the file, with links resolved.
         before: Text of the file; None if it does not exist.
         after: New text of the file; None if it is deleted.
-        is_first: Whether `before` contains no entry of this program, so that it needs a backup.
+        original: Text without this program's entries, which `uninstall` needs; None if the file
+            then does not exist.
     """
 
     path: Path
     before: str | None
     after: str | None
-    is_first: bool = False
+    original: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +65,13 @@ class Installation:
         program: Command that starts this program. Its first word is an absolute path.
         flags: Flags of the server, such as `--root DIR`.
         with_hooks: Whether hooks are registered as well.
+        wrapped: Entries of other servers that move behind this program, by name.
     """
 
     program: Sequence[str]
     flags: Sequence[str] = ()
     with_hooks: bool = False
+    wrapped: Mapping[str, Json] = field(default_factory=dict[str, Json])
 
 
 def this_program() -> list[str]:
@@ -90,8 +96,15 @@ def plan_install(
             f"{host.title} has no hooks. Install without --hooks: its model can then search and "
             "read the archive and store outputs, but nothing is archived automatically."
         )
-    value, flags = _with_server(host, read_value(path, host.format), installation, path)
-    values, changes = {path: value}, list[Change]()
+    value = read_value(path, host.format)
+    changes: list[Change] = []
+    if installation.wrapped:
+        file = _state_file(path, "servers.json")
+        servers = {**_wrapped_servers(host, value, path), **installation.wrapped}
+        text = json.dumps({WRAP_SECTION: servers}, indent=2, ensure_ascii=False)
+        changes.append(Change(file, _read(file), f"{text}\n"))  # first, because the host needs it
+    value, flags = _with_server(host, value, installation, path)
+    values = {path: value}
     if host.hooks and (installation.with_hooks or are_hooks_registered(host, scope, folders)):
         file = host.hooks.file(folders, scope).resolve()
         command = [*installation.program, "hook"]
@@ -109,11 +122,67 @@ def plan_install(
     return [change for change in changes if change.before != change.after]
 
 
+def servers_to_wrap(
+    host: Host, scope: ConfigScope, folders: UserFolders, names: Sequence[str]
+) -> tuple[dict[str, Json], list[str]]:
+    """Return the entries of other servers that can be wrapped, and why the others cannot.
+
+    Args:
+        host: The host.
+        scope: The host's configuration.
+        folders: Folders of the user.
+        names: Names of the wanted servers; empty for all. A server at an address without headers
+            must be named, because its host may sign in to it, which the proxy cannot.
+
+    Raises:
+        SettingsError: No server can be wrapped, or the host has no server of a given name.
+    """
+    path = config_file(host, scope, folders)
+    value = read_value(path, host.format)
+    section = as_object(value.get(host.section))
+    others = {name: entry for name, entry in section.items() if not _is_own_entry(entry)}
+    earlier = _wrapped_servers(host, value, path)
+    if unknown := [name for name in names if name not in {**others, **earlier}]:
+        known = ", ".join(others) or "none"
+        raise SettingsError(f"{path} has no server {unknown[0]!r}. Its servers are: {known}.")
+    chosen: dict[str, Json] = {}
+    notes: list[str] = []
+    for name, entry in others.items():
+        fields = as_object(entry)
+        if names and name not in names:
+            continue
+        try:
+            server = server_of(name, entry)
+        except SettingsError as error:
+            notes.append(str(error))
+            continue
+        if fields.get("enabled") is False or fields.get("disabled") is True:
+            notes.append(f"The server {name!r} is disabled. It was not wrapped.")
+        elif server.url and not server.headers and name not in names:
+            flag = f"--wrap {name}"
+            notes.append(f"The host may sign in to the server {name!r}. Wrap it with: {flag}")
+        else:
+            chosen[name] = entry
+    if not chosen and not earlier:
+        problem = " ".join(notes) or f"{path} has no other server."
+        raise SettingsError(f"No server can be wrapped. {problem} Or install without --wrap.")
+    return chosen, notes
+
+
+def _wrapped_servers(host: Host, value: Mapping[str, Json], path: Path) -> dict[str, Json]:
+    """Return the entries that `install --wrap` moved out of a host's configuration."""
+    file = _state_file(path, "servers.json")
+    if str(file) not in installed_command(host, value):
+        return {}
+    return as_object(read_value(file, "json").get(WRAP_SECTION))
+
+
 def plan_uninstall(host: Host, scope: ConfigScope, folders: UserFolders) -> list[Change]:
     """Return the changes that remove the server and its hooks.
 
-    A file that nobody changed since `install` gets its original bytes again. A file that `install`
-    created is deleted. All other files lose only the entries of this program.
+    A file that nobody changed since `install` gets its original bytes again, and so do the lines
+    that nobody changed in other files. A file that `install` created is deleted. Wrapped servers
+    are entries of the host again.
 
     Raises:
         SettingsError: The host has no such file, or a file cannot be read or changed.
@@ -127,6 +196,8 @@ def plan_uninstall(host: Host, scope: ConfigScope, folders: UserFolders) -> list
         elif _is_own_plugin(_read(file)):
             changes.append(Change(file, _read(file), None))
     changes += [_removal(host, file, format) for file, format in formats.items()]
+    servers = _state_file(config_file(host, scope, folders), "servers.json")
+    changes.append(Change(servers, _read(servers), None))
     return [change for change in changes if change.before != change.after]
 
 
@@ -136,18 +207,16 @@ def apply_change(change: Change) -> Path | None:
     Raises:
         SettingsError: The file changed after the plan was made, or it cannot be written.
     """
-    backup = _state_file(change.path, "bak")
-    needs_backup = change.is_first and change.before is not None
+    backup, written = _state_file(change.path, "bak"), _state_file(change.path, "written")
     try:
         if _read(change.path) != change.before:
             raise SettingsError(
                 f"Another program has just changed {change.path}. Run this command again."
             )
-        if needs_backup:
+        if change.original is not None and change.after is not None:
             make_folder(backup.parent)
-            put_file(backup, (change.before or "").encode("utf-8"))
-        elif change.is_first:  # a backup can remain after an installation was removed by hand
-            backup.unlink(missing_ok=True)
+            put_file(backup, change.original.encode("utf-8"))
+            put_file(written, change.after.encode("utf-8"))
         if change.after is None:
             change.path.unlink()
         else:
@@ -155,12 +224,15 @@ def apply_change(change: Change) -> Path | None:
             mode = 0o600 if change.before is None else change.path.stat().st_mode & 0o777
             put_file(change.path, change.after.encode("utf-8"))
             change.path.chmod(mode)
+        if change.original is None:  # also if an installation was removed by hand
+            backup.unlink(missing_ok=True)
+            written.unlink(missing_ok=True)
     except OSError as error:
         raise SettingsError(
             f"Cannot write {error.filename or change.path}: {error.strerror}. "
             "Correct its permissions, then run this command again."
         ) from error
-    return backup if needs_backup else None
+    return None if change.original is None else backup
 
 
 def _create_folders(path: Path) -> None:
@@ -173,11 +245,9 @@ def _create_folders(path: Path) -> None:
         missing[0].mkdir(parents=True, exist_ok=True)
 
 
-def delete_backups(changes: Sequence[Change]) -> None:
-    """Delete what `install` saved for files that `uninstall` changed, and empty folders it made."""
-    records = {_state_file(change.path, "folders"): change for change in changes}
-    for record, change in records.items():
-        _state_file(change.path, "bak").unlink(missing_ok=True)
+def delete_created_folders(changes: Sequence[Change]) -> None:
+    """Delete the empty folders that `install` created for files that `uninstall` changed."""
+    for record in {_state_file(change.path, "folders") for change in changes}:
         for folder in json.loads(_read(record) or "[]"):
             with contextlib.suppress(OSError):  # the user has put other files into the folder
                 Path(folder).rmdir()
@@ -262,8 +332,8 @@ def _change(host: Host, path: Path, format: str, value: dict[str, Json]) -> Chan
     old = value_of(format, before or "", path)
     if value == old:
         return Change(path, before, before)
-    after = changed_text(format, before or "", value, path)
-    return Change(path, before, after, is_first=_without_own_entries(host, old) == old)
+    original = _removal(host, path, format).after
+    return Change(path, before, changed_text(format, before or "", value, path), original)
 
 
 def _removal(host: Host, path: Path, format: str) -> Change:
@@ -271,20 +341,41 @@ def _removal(host: Host, path: Path, format: str) -> Change:
     before = _read(path)
     installed = value_of(format, before or "", path)
     value = _without_own_entries(host, installed)
+    wrapped = _wrapped_servers(host, installed, path)
+    if wrapped:
+        value[host.section] = {**wrapped, **as_object(value.get(host.section))}
     if value == installed:
         return Change(path, before, before)
-    backup = _read(_state_file(path, "bak"))
+    backup, written = _read(_state_file(path, "bak")), _read(_state_file(path, "written"))
     if backup is None and not _settings(value):
         return Change(path, before, None)
-    # Equal bytes alone do not prove that the user changed nothing: the user may have added a
-    # setting exactly as `install` would write it. So the values are compared as well.
-    if (
-        backup is not None
-        and _settings(value) == _settings(value_of(format, backup, path))
-        and changed_text(format, backup, installed, path) == before
-    ):
-        return Change(path, before, backup)
+    merged = _merged(written or "", backup or "", before or "")
+    # The values are compared, because the user may have added a setting exactly as `install` would
+    # write it.
+    with contextlib.suppress(SettingsError):
+        if _settings(value_of(format, merged, path)) == _settings(value):
+            return Change(path, before, merged)
     return Change(path, before, changed_text(format, before or "", value, path))
+
+
+def _merged(installed: str, original: str, present: str) -> str:
+    """Return `original` with the changes that lead from `installed` to `present`.
+
+    The result is empty if the user changed lines that `install` had changed.
+    """
+    lines = installed.splitlines(keepends=True)
+    edits: list[tuple[int, int, list[str]]] = []
+    for text in (original, present):
+        others = text.splitlines(keepends=True)
+        codes = SequenceMatcher(None, lines, others).get_opcodes()
+        edits += [(a, b, others[c:d]) for tag, a, b, c, d in codes if tag != "equal"]
+    edits.sort(key=lambda edit: edit[:2])
+    pairs = itertools.pairwise(edits)
+    if any(later[0] < earlier[1] or later[0] == earlier[0] for earlier, later in pairs):
+        return ""
+    for start, stop, replacement in reversed(edits):
+        lines[start:stop] = replacement
+    return "".join(lines)
 
 
 def _settings(value: Mapping[str, Json]) -> dict[str, Json]:
@@ -299,13 +390,18 @@ def _with_server(
 
     Flags of an earlier installation are kept, unless the new installation has them as well.
     """
-    section = value.get(host.section, {})
+    section: Json = value.get(host.section, {})
     if not isinstance(section, dict | None):
         raise SettingsError(
             f"{host.section!r} in {path} is not a table. Nothing was written. "
             "Correct the file, then run this command again."
         )
-    old = as_object(section).get(REGISTERED_NAME)
+    servers = {
+        name: entry
+        for name, entry in as_object(section).items()
+        if name not in installation.wrapped
+    }
+    old = servers.get(REGISTERED_NAME)
     if old is not None and not _is_own_entry(old):
         raise SettingsError(
             f"{path} has another server named {REGISTERED_NAME!r}. Nothing was written. "
@@ -317,9 +413,11 @@ def _with_server(
     )
     earlier_flags, subcommand = _flags_by_name(words[next(program_stops, len(words)) :])
     flags = earlier_flags | _flags_by_name(installation.flags)[0]
+    if installation.wrapped:
+        subcommand = ["wrap", "--config", str(_state_file(path, "servers.json"))]
     command = [*installation.program, *itertools.chain(*flags.values()), *subcommand]
     entry = {**as_object(old), **host.entry_for(command)}
-    return {**value, host.section: {**as_object(section), REGISTERED_NAME: entry}}, flags
+    return {**value, host.section: {**servers, REGISTERED_NAME: entry}}, flags
 
 
 def _flags_by_name(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:

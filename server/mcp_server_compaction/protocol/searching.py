@@ -4,11 +4,9 @@ The command line and the viewer use this module as well, so it does not import t
 import takes longer than a search.
 """
 
-import re
-from calendar import monthrange
 from collections import Counter
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from context_compaction import (
     MAX_HITS_PER_OUTPUT,
@@ -29,8 +27,6 @@ from mcp_server_compaction.protocol.schemas import (
 from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.reading.slices import DEFAULT_CHARS
 
-_MONTH = re.compile(r"\d{4}-\d\d")
-_DATE = re.compile(r"\d{4}-?(?:\d\d-?\d\d|W\d\d(?P<weekday>-?\d)?)")
 _MINUTE_CHARS = len("2026-01-31T14:30")
 
 
@@ -155,37 +151,24 @@ def _note(page: SearchPage) -> str:
 
 
 def _seconds(name: str, text: str | None) -> float | None:
-    """Return the Unix time of an ISO 8601 date, time or month, in UTC if no zone is given.
+    """Return the Unix time of an ISO 8601 date or time, in UTC if no zone is given.
 
-    A month, week, date, hour or minute means its first moment, but for `until` its last moment.
+    For `until`, a date means its last moment, and so does a time without seconds.
     """
     if text is None:
         return None
-    is_month = _MONTH.fullmatch(text) is not None
     try:
-        moment = datetime.fromisoformat(f"{text}-01" if is_month else text)
+        # A week would mean its first day, so it is refused.
+        moment = datetime.fromisoformat("" if "W" in text else text)
     except ValueError as error:
         raise QueryError(
             f"Invalid {name}: {text!r}. Pass an ISO 8601 date or time, for example 2026-01-31 or "
-            "2026-01-31T14:30:00+01:00, or a month, for example 2026-01."
+            "2026-01-31T14:30:00+01:00."
         ) from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    length = _length(text, moment) if name == "until" else timedelta()
-    if not length:
-        return moment.timestamp()
-    # Numbers are added, because a datetime cannot lie after the year 9999.
-    return moment.timestamp() + (length - timedelta(microseconds=1)).total_seconds()
-
-
-def _length(text: str, moment: datetime) -> timedelta:
-    """Return the length of the month, week, day, hour or minute that `text` names, else 0."""
-    date = _DATE.match(text)
-    if date is None:
-        return timedelta(days=monthrange(moment.year, moment.month)[1])
-    clock = re.split("[Z+-]", text[date.end() + 1 :])[0]  # without the zone
-    digits = sum(map(str.isdigit, clock))
-    if not digits:
-        is_week = "W" in date[0] and date["weekday"] is None
-        return timedelta(days=7 if is_week else 1)
-    return {2: timedelta(hours=1), 4: timedelta(minutes=1)}.get(digits, timedelta())
+    seconds, is_date = moment.timestamp(), len(text) <= len("2026-01-31")
+    if name == "until" and (is_date or not (moment.second or moment.microsecond)):
+        # Numbers are added, because a datetime cannot lie after the year 9999.
+        seconds += (86_400 if is_date else 60) - 1e-6
+    return seconds

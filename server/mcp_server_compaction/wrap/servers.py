@@ -91,8 +91,8 @@ def server_of(name: str, entry: Json) -> WrappedServer:
         problem = "has neither a command nor a URL"
     elif fields.get("type") == "sse":
         problem = "uses the transport SSE, which is obsolete"
-    elif "${" in str(entry):
-        problem = "contains variables (${…}) that only its host replaces"
+    elif "envFile" in fields or "${" in str(entry):
+        problem = "has variables (${…} or envFile) that only its host can read"
     if problem:
         raise SettingsError(f"The server {name!r} {problem}. It cannot be wrapped.")
     variables = fields.get("env") or fields.get("envs") or fields.get("environment") or {}

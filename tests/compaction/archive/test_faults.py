@@ -168,9 +168,10 @@ def test_damaged_blob_raises_only_for_its_own_output(tmp_path: Path) -> None:
     anyio.run(write)
     blob_path = next(path for path in root.glob("blobs/*/*.zst") if _holds(path, b"apple"))
     data = blob_path.read_bytes()
+    middle = len(data) // 2
     for damaged in (
-        data[:100],
-        data[:50] + b"\xff" + data[51:],
+        data[:middle],
+        data[:middle] + bytes([data[middle] ^ 255]) + data[middle + 1 :],
         b"",
         data[:-8] + b"damaged!",
     ):
@@ -240,7 +241,8 @@ def test_full_disk_leaves_no_part_of_a_blob(tmp_path: Path) -> None:
             assert (await archive.read_output(blob.output_id)).data == blob.data
 
     anyio.run(check)
-    assert len([path for path in tmp_path.glob("archive/blobs/*/*") if path.is_file()]) == 1
+    names = [path.name for path in tmp_path.glob("archive/blobs/*/*")]
+    assert all(name.endswith(".zst") for name in names)
 
 
 def test_search_works_again_after_the_index_disk_was_full(tmp_path: Path) -> None:

@@ -188,10 +188,11 @@ async def test_false_quotation_is_removed_and_reported(archive: Archive) -> None
     result, _ = await run(archive, always(Says(text)))
     assert is_by_model(result)
     assert "go ahead and delete" not in (result.summary or "")
-    assert "The user demands" not in (result.summary or "")
-    (warning,) = result.warnings
-    assert warning.startswith("2 lines of the summary were removed")
-    assert "go ahead and delete" in warning
+    assert f"{stolen[:-1]} (not the user's words)" in (result.summary or "")
+    removed, corrected = result.warnings
+    assert removed.startswith("1 lines of the summary were removed")
+    assert "go ahead and delete" in removed
+    assert "The user demands" in corrected
 
 
 async def test_far_too_short_summary_is_asked_for_once_more(archive: Archive) -> None:

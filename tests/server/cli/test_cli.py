@@ -241,7 +241,7 @@ def test_compare_reports_every_policy_and_creates_no_archive(
 ) -> None:
     command = ("compare", transcript, "--policies", "default", "--window", 8_000)
     output = run(*command).stdout
-    for column in ("too long", "recall", "in context", "cached", "re-billed", "cost"):
+    for column in ("too long", "recall", "cached", "re-billed", "cost"):
         assert column in output
     assert max(map(len, output.splitlines()[:12])) <= 80
     report = json.loads(run(*command, "--json").stdout)
@@ -251,7 +251,7 @@ def test_compare_reports_every_policy_and_creates_no_archive(
     assert without["tokens_after"] == without["tokens_before"]
     assert without["calls_over"] > row["calls_over"] == 0
     assert row["tokens_after"] < row["tokens_before"]
-    assert 0 < row["recall_with_context"] <= row["recall"] <= 1
+    assert 0 < row["recall"] <= 1
     assert not (tmp_path / "archive").exists()
 
 

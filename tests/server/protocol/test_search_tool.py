@@ -119,15 +119,15 @@ async def test_a_day_as_until_includes_that_day(config: Config, base: Json) -> N
     assert not answer_of(before)["hits"]
 
 
-async def test_a_month_as_since_and_until_means_all_of_it(config: Config, base: Json) -> None:
+async def test_a_day_as_since_and_until_means_all_of_it(config: Config, base: Json) -> None:
     async with connect(config) as client:
         await client.call_tool("compact_messages", base)
         found = answer_of(await client.call_tool("search_transcript", {"query": "checkout"}))
-        month = found["hits"][0]["time"][:7]
-        call_arguments = {"query": "checkout", "since": month, "until": month}
+        day = found["hits"][0]["time"][:10]
+        call_arguments = {"query": "checkout", "since": day, "until": day}
         assert answer_of(await client.call_tool("search_transcript", call_arguments)) == found
         error = await client.call_tool("search_transcript", {"query": "a", "since": "yesterday"})
-    assert "or a month, for example 2026-01" in error_of(error)
+    assert "for example 2026-01-31" in error_of(error)
 
 
 class _DeletedOnceFound:

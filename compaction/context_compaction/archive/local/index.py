@@ -41,7 +41,6 @@ from context_compaction.archive.local.index_rows import (
     remove_sessions,
     rows_of_part,
     session_tag,
-    time_range_tags,
 )
 from context_compaction.archive.local.log import (
     BlobStore,
@@ -96,15 +95,12 @@ class SearchIndex:
     Attributes:
         root: Folder of the archive.
         blobs: Large contents of the archive.
-        counts: For each FTS5 expression, the number of rows in the index when its matches were
-            counted, and the number of matches.
     """
 
     def __init__(self, root: Path, index_root: Path) -> None:
         key = blake2b(str(root).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         self.root: Path = root
         self.blobs: BlobStore = BlobStore(root / "blobs")
-        self.counts: dict[str, tuple[int, int]] = {}
         self._file = IndexFile(index_root / key, SCHEMA, VERSION)
         self._seen_stamps: dict[str, int] = {}
         self._caught_up: sqlite3.Connection | None = None
@@ -247,7 +243,6 @@ class SearchIndex:
         if stale:
             with self._file.erasing(connection):
                 remove_sessions(connection, stale)
-            self.counts.clear()
 
     def _new_parts(self, connection: sqlite3.Connection, folder: Path) -> Iterator[NewPart]:
         for segment, size in segment_sizes(folder).items():
@@ -407,7 +402,7 @@ class IndexRows:
                 doc.output_id,
             ):
                 return None
-            body = decode_body(line, blobs.read_all)
+            body = decode_body(line, blobs.get)
             return doc_text(head, body, doc.start_byte, doc.size_bytes, blobs)
         except (ArchiveDamagedError, NotFoundError, MissingFileError):
             return None  # the doctor command reports damage; a search ignores it
@@ -458,15 +453,10 @@ class IndexRows:
 
     def _count(self, expression: str) -> int:
         """Return how many rows match `expression` without any filter."""
-        row_count, count = self._index.counts.get(expression, (-1, 0))
-        if row_count != self.row_count:
-            (count,) = self._connection.execute(
-                "SELECT count(*) FROM fts WHERE fts MATCH ?", (expression,)
-            ).fetchone()
-            if len(self._index.counts) > 10_000:
-                self._index.counts.clear()
-            self._index.counts[expression] = (self.row_count, count)
-        return count
+        (count,) = self._connection.execute(
+            "SELECT count(*) FROM fts WHERE fts MATCH ?", (expression,)
+        ).fetchone()
+        return int(count)
 
 
 def _match_of(connection: sqlite3.Connection, allowed: Filter) -> str:
@@ -478,12 +468,6 @@ def _match_of(connection: sqlite3.Connection, allowed: Filter) -> str:
             raise NotFoundError.of_session(allowed.session_id)
         groups.append(_any_tag([session_tag(session) for (session,) in family]))
     groups += [_any_tag([tag]) for tag in allowed.tags]
-    since, until = allowed.since_seconds, allowed.until_seconds
-    if (since, until) != (-math.inf, math.inf):
-        first, last = connection.execute(
-            "SELECT coalesce(min(first_seconds), 0), coalesce(max(last_seconds), 0) FROM session"
-        ).fetchone()
-        groups.append(_any_tag(time_range_tags(max(since, first), min(until, last)) or ["none"]))
     if allowed.path is not None:
         groups.append(f'{{words paths}} : "{" ".join(allowed.path.words)}"')
     return " AND ".join(f"({group})" for group in groups)

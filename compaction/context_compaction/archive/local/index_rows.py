@@ -25,10 +25,8 @@ from context_compaction.archive.values import NO_SEQ
 
 # FTS5 can delete rows of a contentless table since this version.
 CAN_DELETE_ROWS: bool = sqlite3.sqlite_version_info >= (3, 43)
-VERSION = f"8.{CAN_DELETE_ROWS:d}.{INDEX_VERSION}"
+VERSION = f"9.{CAN_DELETE_ROWS:d}.{INDEX_VERSION}"
 BATCH_BYTES = 8 * 1024 * 1024  # log bytes per transaction, so that the lock is never held for long
-
-_DAYS_A_BLOCK = 32
 
 # A hash table for the words of a whole transaction (default: 1 MB) saves a quarter of the time,
 # which merging would take, and a tenth of the size (measured).
@@ -145,7 +143,7 @@ def rows_of_part(
     """Update the rows of the session and the segment; yield the rows to insert."""
     part = new.part
     lines = zip(part.records, part.lines, strict=True)
-    get = blobs.read_all
+    get = blobs.get
     bodies = ((record.head, partial(decode_body, line, get)) for record, line in lines)
     texts = list(parts_of_records(bodies, blobs))
     (session,) = connection.execute(_UPSERT_SESSION, _session_row(new, texts)).fetchone()
@@ -242,7 +240,7 @@ def _words_of(row: IndexRow) -> tuple[str, str, str, str]:
     terms = terms_of(part.text)
     paths = terms_of("\n".join(part.paths)).words if part.paths else ""
     head = row.record.head
-    meta = [session_tag(row.session), *_time_tags(head["ts"]), *tags_of(head, part)]
+    meta = [session_tag(row.session), *tags_of(head, part)]
     # A tag that no query contains lengthens short texts.
     missing = MIN_DOC_TERMS - terms.word_count - len(terms.parts) - len(meta)
     return terms.words, " ".join(terms.parts), " ".join(meta + ["z"] * missing), paths
@@ -251,28 +249,3 @@ def _words_of(row: IndexRow) -> tuple[str, str, str, str]:
 def session_tag(session: int) -> str:
     """Return the tag of a session's rows, given the session's row ID."""
     return f"s{session}"
-
-
-def _time_tags(seconds: float) -> tuple[str, str]:
-    """Return the tags of a day and of its block of days."""
-    day = _day(seconds)
-    return f"d{day}", f"b{day // _DAYS_A_BLOCK}"
-
-
-def time_range_tags(since_seconds: float, until_seconds: float) -> list[str]:
-    """Return tags such that each row between two times has at least one: blocks and days."""
-    day, last = _day(since_seconds), _day(until_seconds)
-    tags: list[str] = []
-    while day <= last:
-        if day % _DAYS_A_BLOCK == 0 and day + _DAYS_A_BLOCK - 1 <= last:
-            tags.append(f"b{day // _DAYS_A_BLOCK}")
-            day += _DAYS_A_BLOCK
-        else:
-            tags.append(f"d{day}")
-            day += 1
-    return tags
-
-
-def _day(seconds: float) -> int:
-    # Up to the year 2328. A later time filter is no limit.
-    return int(min(max(seconds // 86_400, 0), 1 << 17))

@@ -425,7 +425,7 @@ class BlobStore(Blobs):
 
         Raises:
             ArchiveFullError: The disk is full.
-            ArchiveDamagedError: The file of this digest has another content.
+            ArchiveDamagedError: The file of this digest is damaged.
             ArchiveError: The folder cannot be written.
         """
         digest = sha256(data).hexdigest()
@@ -433,13 +433,12 @@ class BlobStore(Blobs):
         with explaining(path, "Writing"):
             self._make_durable(self._folder)
             self._make_durable(path.parent)
-            is_new = not path.exists()
-            if is_new:
+            if not path.exists():
                 put_file(path, pack(data))
-            else:  # another process may have written it, and its name may not be durable yet
-                sync_folder(path.parent)
-        if not is_new and self.open(digest).size_bytes != len(data):
-            raise self.damage_error(digest, "its size is wrong")
+                return digest
+            # Another process may have written it, and its name may not be durable yet.
+            sync_folder(path.parent)
+        self.get(digest)  # raises if it is damaged
         return digest
 
     def _make_durable(self, folder: Path) -> None:
@@ -450,21 +449,15 @@ class BlobStore(Blobs):
             sync_folder(folder.parent)  # also if another process has created the folder
             self._durable.add(folder)
 
-    def _size(self, digest: str) -> int:
+    def _packed(self, digest: str) -> bytes:
         path = self._path(digest)
         with explaining(path, "Reading"):
             try:
-                return path.stat().st_size
+                return path.read_bytes()
             except FileNotFoundError:
                 raise NotFoundError(
                     f"The archive's file {path} is missing. Restore it from a backup."
                 ) from None
-
-    def read_at(self, digest: str, start: int, size_bytes: int) -> bytes:
-        """See `Blobs.read_at`."""
-        path = self._path(digest)
-        with explaining(path, "Reading"):
-            return read_at(path, start, size_bytes)
 
     def _label(self, digest: str) -> str:
         return f"file {self._path(digest)}"

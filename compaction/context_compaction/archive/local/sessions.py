@@ -157,7 +157,7 @@ class LocalSessions:
     def bodies(self, state: LocalState, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
         """See `Sessions.bodies`."""
         places = [record.place for record in records]
-        return read_bodies(state.folder, places, self.blobs.read_all)
+        return read_bodies(state.folder, places, self.blobs.get)
 
     def all_records(self, state: LocalState) -> list[LoggedRecord]:
         """See `Sessions.all_records`. Reads the session's whole log."""

@@ -1,7 +1,7 @@
 """The archive in PostgreSQL: one database for many processes, machines and tenants."""
 
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import asdict
@@ -14,12 +14,7 @@ from anyio import CancelScope, CapacityLimiter, Lock, to_thread
 from psycopg.types.json import Jsonb
 
 from context_compaction.archive.archive import Archive
-from context_compaction.archive.postgres.blobs import (
-    TenantBlobs,
-    forget_unnamed,
-    note_unnamed,
-    open_objects,
-)
+from context_compaction.archive.postgres.blobs import TenantBlobs, open_objects
 from context_compaction.archive.postgres.database import Connection, Database, read_address
 from context_compaction.archive.postgres.rows import FAMILY, TenantRows
 from context_compaction.archive.postgres.sessions import RowState, TenantSessions
@@ -161,26 +156,37 @@ class PostgresArchive(Archive):
 
     async def stored_sizes(self) -> StoredSizes:
         """See `Archive.stored_sizes`."""
-        before_seconds = time() - ORPHAN_SECONDS
+        orphans = await self._orphaned_objects()
         return await self._run(
-            lambda connection: _measure(connection, self.tenant, before_seconds),
-            reads=True,
+            lambda connection: _measure(connection, self.tenant, orphans), reads=True
         )
 
     async def delete(self, session_ids: Sequence[str]) -> int:
         """See `Archive.delete`.
 
-        Also removes objects that no row has referred to for `ORPHAN_SECONDS`; see `blobs.py`.
+        Also removes objects that have had no row for `ORPHAN_SECONDS`; see `blobs.py`.
         """
-        before_seconds = time() - ORPHAN_SECONDS
+        orphans = await self._orphaned_objects()
         freed_bytes, keys = await self._run(
-            lambda connection: _delete(connection, self.tenant, session_ids, before_seconds)
+            lambda connection: _delete(connection, self.tenant, session_ids)
         )
-        if keys:  # if this fails, a later deletion removes the objects
+        if keys or orphans:  # if this fails, a later deletion removes the objects
             store = open_objects(self._objects)
-            await to_thread.run_sync(store.delete, keys, limiter=self._limiter)
-            await self._run(lambda connection: forget_unnamed(connection, self.tenant, keys))
-        return freed_bytes
+            await to_thread.run_sync(store.delete, [*orphans, *keys], limiter=self._limiter)
+        return freed_bytes + sum(orphans.values())
+
+    async def _orphaned_objects(self) -> dict[str, int]:
+        """Return the sizes of objects that have had no row for `ORPHAN_SECONDS`, by key."""
+        if not self._objects:
+            return {}
+        find = partial(open_objects(self._objects).written_before, self._folder)
+        found = await to_thread.run_sync(find, time() - ORPHAN_SECONDS, limiter=self._limiter)
+        named = await self._select(
+            "SELECT object_key FROM compaction.blob WHERE tenant = %(tenant)s"
+            " AND object_key = ANY(%(keys)s)",
+            keys=[*found],
+        )
+        return {key: size for key, size in found.items() if (key,) not in named}
 
     async def health(self) -> Health:
         """See `Archive.health`."""
@@ -220,8 +226,11 @@ class PostgresArchive(Archive):
         return [session_id for (session_id,) in rows]
 
     def _blobs(self, connection: Connection) -> TenantBlobs:
-        run_separately = partial(self._database.run_separately, self.tenant)
-        return TenantBlobs(connection, self.tenant, self._objects, run_separately)
+        return TenantBlobs(connection, self.tenant, self._objects, self._folder)
+
+    @property
+    def _folder(self) -> str:
+        return f"{self._database.name}/{self.tenant}"
 
     async def _run(self, work: Callable[[Connection], T], **settings: Any) -> T:
         run = partial(self._database.run, self.tenant, work, **settings)
@@ -243,11 +252,8 @@ _TOKENS = "SELECT fields FROM compaction.access_token WHERE tenant = %(tenant)s"
 _REVOKE = "DELETE FROM compaction.access_token WHERE tenant = %s AND token_id = %s"
 
 
-def _measure(connection: Connection, tenant: str, before_seconds: float) -> StoredSizes:
-    """Return the sizes of a tenant's sessions and contents, and of objects without a row.
-
-    `before_seconds` is the Unix time before which an object must have been recorded.
-    """
+def _measure(connection: Connection, tenant: str, orphans: Mapping[str, int]) -> StoredSizes:
+    """Return the sizes of a tenant's sessions and contents, and of objects without a row."""
     blobs: dict[str, set[str]] = defaultdict(set)
     for session, digest in connection.execute(
         "SELECT session, digest FROM compaction.blob_use WHERE tenant = %s", (tenant,)
@@ -265,17 +271,15 @@ def _measure(connection: Connection, tenant: str, before_seconds: float) -> Stor
     sizes = connection.execute(
         "SELECT digest, size_bytes FROM compaction.blob WHERE tenant = %s", (tenant,)
     )
-    orphans = _orphaned_objects(connection, tenant, before_seconds)
-    return StoredSizes(sessions, dict(sizes.fetchall()) | orphans)
+    return StoredSizes(sessions, {**dict(sizes.fetchall()), **orphans})
 
 
 def _delete(
-    connection: Connection, tenant: str, session_ids: Sequence[str], before_seconds: float
+    connection: Connection, tenant: str, session_ids: Sequence[str]
 ) -> tuple[int, list[str]]:
     """Remove sessions, and every large content that no other session refers to.
 
-    Returns the bytes freed, and the keys of the objects to remove after the transaction. These
-    include objects that were recorded without a row before the Unix time `before_seconds`.
+    Returns the bytes freed, and the keys of the objects to remove after the transaction.
 
     Raises:
         NotFoundError: A session does not exist; nothing was removed.
@@ -301,22 +305,8 @@ def _delete(
         " AND blob_use.digest = blob.digest) RETURNING size_bytes, object_key",
         (tenant,),
     ).fetchall()
-    objects = [(key, size) for size, key in removed if key is not None]
-    orphans = _orphaned_objects(connection, tenant, before_seconds)
-    note_unnamed(connection, tenant, objects)
-    freed = sum(sizes.values()) + sum(size for size, _ in removed) + sum(orphans.values())
-    return freed, [*orphans, *(key for key, _ in objects)]
-
-
-def _orphaned_objects(connection: Connection, tenant: str, before_seconds: float) -> dict[str, int]:
-    """Return the sizes of objects without a row that were recorded before a time."""
-    rows = connection.execute(
-        "SELECT object_key, size_bytes FROM compaction.unnamed_object AS noted WHERE tenant = %s"
-        " AND noted_seconds < %s AND NOT EXISTS (SELECT FROM compaction.blob"
-        " WHERE blob.tenant = noted.tenant AND blob.object_key = noted.object_key)",
-        (tenant, before_seconds),
-    )
-    return dict(rows.fetchall())
+    freed = sum(sizes.values()) + sum(size for size, _ in removed)
+    return freed, [key for _, key in removed if key is not None]
 
 
 def _examine(connection: Connection, tenant: str, location: str) -> Health:

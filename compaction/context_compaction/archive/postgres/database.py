@@ -11,6 +11,7 @@ a lost connection. If the connection was lost after COMMIT was sent, the databas
 whether the transaction was committed, so that nothing is written twice.
 """
 
+import secrets
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -108,7 +109,10 @@ class Database:
     Attributes:
         location: Address without secrets, for messages.
         connections: Maximum number of connections.
+        name: Random name of the database, for the keys of its objects; set by `open`.
     """
+
+    name: str
 
     def __init__(self, address: Address) -> None:
         self.location: str = shown_address(address.dsn)
@@ -129,16 +133,6 @@ class Database:
             reconnect_timeout=CONNECTION_SECONDS,
             open=False,
         )
-
-    def run_separately(self, tenant: str, work: Callable[[Connection], None]) -> None:
-        """Run `work` in a separate transaction, even if this thread has one open.
-
-        This opens a connection outside the pool, because threads that wait for a second connection
-        of the pool while they hold one would block each other.
-        """
-        with psycopg.connect(self._dsn, client_encoding="utf8") as connection:
-            connection.execute(f"SET LOCAL app.tenant = '{check_tenant(tenant)}'".encode())
-            work(connection)
 
     def open(self) -> None:
         """Connect, and create the tables if they are missing.
@@ -162,6 +156,10 @@ class Database:
                         "Create a database with ENCODING 'UTF8' TEMPLATE template0."
                     )
                 make_tables(connection)
+                name = connection.execute(
+                    "SELECT obj_description('compaction'::regnamespace)"
+                ).fetchone()
+                self.name = str(name and name[0])
             self._pool.open()
 
     def close(self) -> None:
@@ -326,7 +324,6 @@ PROTECTED_TABLES = (
     "blob",
     "blob_use",
     "access_token",
-    "unnamed_object",
 )
 TABLES = (*PROTECTED_TABLES, "doc")
 
@@ -374,7 +371,7 @@ CREATE TABLE compaction.blob (
     object_key text,
     PRIMARY KEY (tenant, digest)
 ) PARTITION BY HASH (tenant);
--- Frames are already compressed, and parts of them are read without the rest.
+-- Blobs are already compressed.
 ALTER TABLE compaction.blob ALTER data SET STORAGE EXTERNAL;
 
 CREATE TABLE compaction.blob_use (
@@ -386,14 +383,6 @@ CREATE TABLE compaction.blob_use (
     FOREIGN KEY (tenant, digest) REFERENCES compaction.blob (tenant, digest)
 ) PARTITION BY HASH (tenant);
 CREATE INDEX use_of_blob ON compaction.blob_use (tenant, digest);
-
-CREATE TABLE compaction.unnamed_object (
-    tenant text NOT NULL,
-    object_key text NOT NULL,
-    size_bytes bigint NOT NULL,
-    noted_seconds double precision NOT NULL,
-    PRIMARY KEY (tenant, object_key)
-) PARTITION BY HASH (tenant);
 
 CREATE TABLE compaction.access_token (
     tenant text NOT NULL,
@@ -440,6 +429,8 @@ def make_tables(connection: Connection) -> None:
         if _tables_exist(connection):
             return
         connection.execute(_TABLES.encode())
+        name = secrets.token_hex(8)
+        connection.execute(f"COMMENT ON SCHEMA {SCHEMA} IS '{name}'".encode())
         for table in TABLES:
             for number in range(PARTITIONS):
                 connection.execute(

@@ -8,9 +8,6 @@ PostgreSQL's parser keeps `src/a/b_c.py` as one word. The library therefore spli
 - Words of the paths in the call that a result answers begin with a slash, which makes them separate
   words. Weights would also separate them, but not in the index, so every match would be read.
 
-Positions end at 16,383. A longer message becomes several rows, which overlap by the maximum number
-of words in a phrase.
-
 Each row also contains words for the blocks of row IDs that it belongs to: blocks of several sizes,
 separate for each tenant. They let the index, which has no order, find the newest rows with a common
 word: it intersects the entries of the word and of the newest block, and reads no other row.
@@ -23,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, count
+from itertools import count
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
 from zlib import crc32
@@ -49,7 +46,6 @@ from context_compaction.archive.search.filters import (
     tags_of,
 )
 from context_compaction.archive.tokenizer import (
-    MAX_QUERY_WORDS,
     QueryTerm,
     stems_of_prefix,
     terms_of,
@@ -57,8 +53,6 @@ from context_compaction.archive.tokenizer import (
 from context_compaction.archive.values import NO_SEQ
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages.model import JsonObject
-
-MAX_ROW_WORDS = 15_000
 
 _FOLLOWED_BY = " <-> "
 # Sizes of blocks as powers of two; each size is eight times the previous one.
@@ -87,41 +81,25 @@ class DocRow:
 def docs_of(records: Sequence[Record], blobs: Blobs) -> Iterator[DocRow]:
     """Return the rows of records that one call wrote."""
     bodies = (
-        (record.head, lambda record=record: parse_body(record.text(), blobs.read_all))
+        (record.head, lambda record=record: parse_body(record.text(), blobs.get))
         for record in records
     )
     for record, parts in zip(records, parts_of_records(bodies, blobs), strict=True):
         for part in parts:
-            yield from _rows_of(record.head, part)
+            yield _row_of(record.head, part)
 
 
-def _rows_of(head: JsonObject, part: IndexedPart) -> Iterator[DocRow]:
+def _row_of(head: JsonObject, part: IndexedPart) -> DocRow:
     terms = terms_of(part.text)
     paths = terms_of("\n".join(part.paths)).words.split()[:1_000]
-    parts = terms.parts[:30_000]  # of a text of at most 300,000 characters
     is_explicit = head["kind"] == "output" and head["tool"] == TITLE_TOOL
     is_title = is_explicit or (head["kind"] == "message" and head["role"] == "user")
     title = title_of(part.text) if is_title else ""
-    # Plus session, day and block of days, which the local index counts as words.
-    meta_count = 3 + len([*tags_of(head, part)])
-    for words in _overlapping(terms.words.split()):
-        term_count = max(MIN_DOC_TERMS, len(words) + len(parts) + meta_count) + len(paths)
-        yield DocRow(head, part, _positions(words, parts, paths), term_count, title)
-        parts, paths = [], []  # only in the first row
-
-
-def _overlapping(words: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Split `words` into overlapping parts that fit into a row; at least one part."""
-    start = 0
-    while True:
-        part = words[start : start + MAX_ROW_WORDS]
-        sizes = accumulate(len(word.encode()) for word in part)
-        # A row's words and positions may take 1 MB in total; a word takes at most 256 bytes.
-        stop = start + sum(size <= 400_000 for size in sizes)
-        yield words[start:stop]
-        if stop >= len(words):
-            return
-        start = stop - MAX_QUERY_WORDS
+    # Plus the session, which the local index counts as a word.
+    meta_count = 1 + len([*tags_of(head, part)])
+    term_count = max(MIN_DOC_TERMS, terms.word_count + len(terms.parts) + meta_count) + len(paths)
+    words = _positions(terms.words.split(), terms.parts, paths)
+    return DocRow(head, part, words, term_count, title)
 
 
 def _positions(words: Sequence[str], parts: Sequence[str], paths: Sequence[str]) -> Sequence[str]:
@@ -496,7 +474,7 @@ class TenantRows:
     def read(self, doc: Doc) -> DocText | None:
         """See `Rows.read`."""
         try:
-            head, body = (parse_body(text, self._blobs.read_all) for text in (doc.head, doc.body))
+            head, body = (parse_body(text, self._blobs.get) for text in (doc.head, doc.body))
             return doc_text(head, body, doc.start_byte, doc.size_bytes, self._blobs)
         except (ArchiveDamagedError, NotFoundError):
             return None  # the doctor command reports damage; a search ignores it

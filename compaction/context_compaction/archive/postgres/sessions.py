@@ -187,7 +187,7 @@ class TenantSessions:
                 f"A record of session {state.session_id} is missing. Pass the whole message list "
                 "again to store it again, or restore the database from a backup."
             )
-        return parse_body(text, self.blobs.read_all)
+        return parse_body(text, self.blobs.get)
 
     def _refreshed(self, session_id: str, read: bytes) -> RowState:
         row = self._connection.execute(read, (self._tenant, session_id)).fetchone()

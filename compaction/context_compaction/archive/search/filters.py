@@ -22,7 +22,7 @@ from context_compaction.messages.model import JsonObject
 from context_compaction.request import check_session_id
 
 # Increase the number after the dot whenever the tags change, as indexes must then be rebuilt.
-INDEX_VERSION = f"{TERMS_VERSION}.1"
+INDEX_VERSION = f"{TERMS_VERSION}.2"
 CANDIDATES = 800  # newest matches of one word that are ranked; measured: 3 to 8 ms
 NEIGHBOR_MESSAGES = 3  # messages on either side of a row that count as its neighbors
 MAX_LIMIT = 100
@@ -145,7 +145,7 @@ class Row:
         seq: Number of the message; -1 for an output.
         output_id: ID of the output; None for a message.
         start_byte: Start of the part, in bytes for an output, in characters for a message.
-        size_bytes: Length of the part in the same unit; 0 for a whole message.
+        size_bytes: Length of the part in the same unit.
         start_char: Start of the part in characters.
         start_line: Number of the first line of the part, from 1.
         seconds: Time of the record, in Unix seconds.

@@ -82,7 +82,7 @@ def hit_at(doc: Row, content: DocText, index: int, score: float) -> Hit:
         line=None if is_message else doc.start_line + content.text.count("\n", 0, index),
         score=score,
         snippet_chars_before=index - start,
-        size_chars=len(content.text) if is_message else None,
+        size_chars=content.size_chars if is_message else None,
     )
 
 

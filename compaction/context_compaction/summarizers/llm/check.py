@@ -149,7 +149,7 @@ class CheckedDraft:
 
     Attributes:
         text: The text without the model's analysis and without false quotations.
-        removed: The lines that were removed, because they attribute false words.
+        removed: The lines that were removed, because they quote words that nobody said.
         repaired: The lines that lost quotation marks or numbers of messages.
         unknown: File names and figures that do not occur in the conversation.
         approvals: The lines that claim an approval which the user did not give.

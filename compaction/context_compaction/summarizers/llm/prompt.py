@@ -82,8 +82,8 @@ class SummaryJob:
         conversation: The conversation, if its own model writes. Otherwise the model gets `record`.
         kept_messages: Number of messages of the conversation that stay after the summary.
         max_clipped_tokens: Token limit of the conversation in the prompt under the rule "clip", for
-            windows of any size. More of long results costs more than it adds. With half as
-            much, summaries missed decisions of a day's session.
+            windows of any size. With half as much, readers missed what long files and results of a
+            session of 110,000 tokens said.
     """
 
     record: Sequence[PromptPart]
@@ -99,7 +99,7 @@ class SummaryJob:
     retries: int = 5
     conversation: Conversation | None = None
     kept_messages: int = 0
-    max_clipped_tokens: int = 64_000
+    max_clipped_tokens: int = 128_000
 
     def room_tokens(self, window_tokens: int, count: MessageCounter) -> int:
         """Return the token limit of the conversation in a request to a window of that size."""
@@ -291,7 +291,7 @@ def _filled(job: SummaryJob, template: str, **values: str) -> ModelPrompt:
     # An English word takes about two tokens of the newest tokenizers. A minimum is given as well,
     # because models that get only a limit stay a fifth to a third below it.
     max_words = max(20, job.max_tokens // 2)
-    values["least_words"] = str(max_words * 9 // 10)
+    values["least_words"] = str(max_words * 19 // 20)
     user = _file(template).format(max_tokens=job.max_tokens, max_words=max_words, **values)
     return ModelPrompt(_file(f"{job.outline}_system.md"), user.strip(), job.max_tokens)
 
