@@ -42,10 +42,11 @@ _DAY_SECONDS = 86_400
 @json_option
 @click.pass_context
 def import_(context: click.Context, paths: tuple[Path, ...], as_json: bool) -> None:
-    """Archive session files of Claude Code, Codex and pi, and lists of messages.
+    """Archive session files of Claude Code, Codex and pi, exported chats, and lists of messages.
 
-    PATHS are files or folders (default: the transcript folders of these hosts). Run it again at any
-    time, because unchanged files are skipped.
+    PATHS are files or folders, or the zip file that claude.ai or ChatGPT exports (default: the
+    transcript folders of these hosts). Run it again at any time, because unchanged files are
+    skipped.
     """
     config = config_of(context)
     files = session_files(paths or _transcript_folders(), config.archive_folder)

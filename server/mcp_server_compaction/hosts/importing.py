@@ -15,11 +15,13 @@ import errno
 import json
 import os
 import stat
+import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
+from itertools import starmap
 from pathlib import Path
 
 import aiofiles
@@ -48,8 +50,11 @@ from context_compaction.formats.session_files.hosts import (
 from context_compaction.formats.session_files.model import SessionHistory, archive_id
 from context_compaction.formats.session_files.odd_messages import extra_texts, parse_entries
 from context_compaction.formats.session_files.read import decompress, lines_of_file
-from context_compaction.formats.session_files.rows import Lines, read_lines
+from context_compaction.formats.session_files.rows import Entry, Lines, read_lines
 
+from mcp_server_compaction.hosts.chat_exports import Chat, chats_in, chats_in_zip, is_export
+
+_CHAT_FORMAT = "openai-chat"
 # Files are read in batches of this size, so that memory is bounded.
 BATCH_BYTES = 8 * 1024 * 1024
 # The host of a file is usually known after this many bytes.
@@ -88,7 +93,8 @@ class _Position:
 
     Attributes:
         stamp: Size, modification time and inode of the file.
-        kind: Host of the session file, or "messages", "output", or "none" for other content.
+        kind: Host of the session file, or "messages", "output", "export" (a zip file with
+            chats), or "none" for other content.
         session_id: ID of the first session in the file.
         offset: Position in bytes where the next import starts. 0 reads the whole file again.
         line: Number of lines before `offset`.
@@ -244,6 +250,9 @@ class Importer:
     async def _import(self, position: _Position, outcome: Imported) -> _Position:
         if position.kind in _FOLLOWED:
             return await self._follow(position, outcome)
+        if position.kind == "export":
+            await self._import_chats(chats_in_zip(outcome.path, outcome.notes.append), outcome)
+            return position
         async with aiofiles.open(outcome.path, "rb") as file:
             data = await file.read()
         if position.kind == "output":
@@ -264,6 +273,9 @@ class Importer:
     async def _import_completely(self, data: bytes, position: _Position, outcome: Imported) -> None:
         """Import a file of a host that is not followed, or any other conversation."""
         name = outcome.path.name
+        if is_export(data):
+            await self._import_chats(chats_in(data, outcome.notes.append), outcome)
+            return
         batch = await to_thread.run_sync(lambda: lines_of_file(decompress(data, name)))
         kind = kind_of(batch.rows)
         if kind in HISTORY_READERS:
@@ -286,6 +298,28 @@ class Importer:
         outcome.written += result.written
         outcome.notes += conversation.notes
         await add_texts(self._archive, session_id, conversation.extra_texts)
+
+    async def _import_chats(self, chats: Iterator[Chat], outcome: Imported) -> None:
+        """Import exported chats, each as a session. Branches that the user left come first."""
+        while (chat := await to_thread.run_sync(next, chats, None)) is not None:
+            session_id = archive_id(chat.name)
+            branches = [tuple(starmap(Entry, branch)) for branch in chat.branches]
+            try:
+                pieces = [
+                    _piece(
+                        SessionHistory(session_id, None, _CHAT_FORMAT, branch, 1, True),
+                        session_id,
+                        outcome.notes,
+                    )
+                    for branch in branches
+                ]
+                await self._append(pieces, {}, outcome)
+            except InvalidMessageError as error:
+                outcome.notes.append(f"The chat {chat.title!r} was skipped: {error}")
+                continue
+            if chat.title:
+                titles = [("custom-title", chat.title)]
+                await add_texts(self._archive, session_id, titles)
 
     async def _follow(self, position: _Position, outcome: Imported) -> _Position:
         """Import a file of lines from `position`, and return where its settled part ends.
@@ -397,6 +431,8 @@ async def _kind_of_file(path: Path) -> str:
     """Return the host of a session file, found from its first lines; "messages" for other files."""
     if is_output(path):
         return "output"
+    if await to_thread.run_sync(zipfile.is_zipfile, path):
+        return "export"
     if path.suffix != ".jsonl":
         return "messages"
     start = _Position((0, 0, 0))
