@@ -51,6 +51,8 @@ _NO_TEXT = frozenset({
 })  # fmt: skip
 # Tool name of the output that stores the title which a user gave a session.
 TITLE_TOOL = "session title"
+# Tool name of the output that stores the host of a session and its working folder.
+HOST_TOOL = "session host"
 _OWN_TOOLS = (
     "compact_messages",
     "persist_large_output",
@@ -207,6 +209,12 @@ def title_of(text: str) -> str:
     line = line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1] + "…"
     # Databases refuse lone surrogates and zeros.
     return line.encode("utf-8", "replace").decode().replace("\0", "?")
+
+
+def host_and_folder(text: str) -> tuple[str, str]:
+    """Return the host and its working folder from the text of an output of `HOST_TOOL`."""
+    host, _, folder = text.partition(" ")
+    return host, folder
 
 
 def is_encoded(text: str) -> bool:

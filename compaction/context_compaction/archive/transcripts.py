@@ -10,7 +10,13 @@ from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from context_compaction.archive.contexts import StoredContext
-from context_compaction.archive.documents import TITLE_TOOL, message_text, title_of
+from context_compaction.archive.documents import (
+    HOST_TOOL,
+    TITLE_TOOL,
+    host_and_folder,
+    message_text,
+    title_of,
+)
 from context_compaction.archive.histories import MessageNode, Node
 from context_compaction.archive.records import (
     Blobs,
@@ -173,6 +179,8 @@ class TranscriptStore(Generic[S]):
             if receipt is not None:
                 context_head = (ROOT, *chain_hashes([str(content) for content, *_ in entries]))[-1]
                 named: JsonObject = {"of": head, "left": context_head, "outputs": [*outputs]}
+                if receipt.get("status") == "compacted":
+                    named["saved"] = receipt["tokens"]["before"] - receipt["tokens"]["after"]
                 records.append(
                     Record({"kind": "receipt"} | now | named, externalise(receipt, store_blob))
                 )
@@ -490,6 +498,7 @@ class TranscriptStore(Generic[S]):
     def session_info(self, session_id: str) -> SessionInfo:
         """Return the description of a session."""
         state = self.existing(session_id)
+        host, folder = host_and_folder(self._newest_text(state, HOST_TOOL) or "")
         return SessionInfo(
             session_id=session_id,
             parent_session_id=state.parent_session_id,
@@ -498,15 +507,25 @@ class TranscriptStore(Generic[S]):
             first_seconds=state.first_seconds,
             last_seconds=state.last_seconds,
             title=self._title(state),
+            saved_tokens=sum(r.head.get("saved", 0) for r in state.receipts.values()),
+            host=host,
+            folder=folder,
         )
+
+    def _newest_text(self, state: S, tool: str) -> str | None:
+        """Return the text of the newest output of a tool, or None."""
+        given = [item for item in state.outputs.items() if item[1].head["tool"] == tool]
+        if not given:
+            return None
+        last_id, _ = max(given, key=lambda item: item[1].head["n"])
+        output = self.output(state.session_id, last_id)
+        return decode_text(output.read_all()) or "" if output else ""
 
     def _title(self, state: S) -> str:
         """Return the newest title from the host, or a title from the first user message."""
-        given = [item for item in state.outputs.items() if item[1].head["tool"] == TITLE_TOOL]
-        if given:
-            last_id, _ = max(given, key=lambda item: item[1].head["n"])
-            output = self.output(state.session_id, last_id)
-            return title_of(decode_text(output.read_all()) or "") if output else ""
+        given = self._newest_text(state, TITLE_TOOL)
+        if given is not None:
+            return title_of(given)
         for seq in range(state.next_seq):  # not sorted, as a session may have 100,000 messages
             node = state.messages.get(seq)
             if node is not None and node.role == "user":

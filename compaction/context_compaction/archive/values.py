@@ -265,6 +265,10 @@ class SessionInfo:
         first_seconds: Time of its first record in Unix seconds.
         last_seconds: Time of its last record in Unix seconds.
         title: Title from the host, or the start of the first user message.
+        text_chars: Length of its messages in characters. Only `Archive.sessions` sets it.
+        saved_tokens: Tokens that its compactions removed from the context.
+        host: Name of the host that ran it; "" if unknown.
+        folder: Working folder of the host; "" if unknown.
     """
 
     session_id: str
@@ -274,6 +278,10 @@ class SessionInfo:
     first_seconds: float
     last_seconds: float
     title: str = ""
+    text_chars: int = 0
+    saved_tokens: int = 0
+    host: str = ""
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,10 +148,14 @@ async def read_dropped_names(
         NotFoundError: There is no such session or receipt.
         ArchiveError: The lists cannot be read.
     """
+    receipts = await archive.receipts(session_id, after=number, limit=1)
+    receipt = receipts[0] if receipts else JsonObject()
+    losses: JsonObject | None = receipt.get("losses")
+    if losses is not None:
+        return losses
     lists = await archive.compacted_lists(session_id, number)
-    [receipt] = await archive.receipts(session_id, after=number, limit=1)
-    if lists.after is None or "losses" in receipt:
-        return receipt.get("losses")
+    if lists.after is None:
+        return None
     seqs = {entry.seq for entry in (*lists.before, *lists.after) if not entry.raw}
     raws = await _read(archive, session_id, sorted(seqs))
     names = await to_thread.run_sync(_between, lists, raws, receipt["format"])

@@ -40,7 +40,7 @@ from context_compaction import (
     put_file,
     read_conversation,
 )
-from context_compaction.archive.documents import TITLE_TOOL
+from context_compaction.archive.documents import HOST_TOOL, TITLE_TOOL
 from context_compaction.formats.session_files.hosts import (
     HISTORY_READERS,
     kind_of,
@@ -50,7 +50,7 @@ from context_compaction.formats.session_files.hosts import (
 from context_compaction.formats.session_files.model import SessionHistory, archive_id
 from context_compaction.formats.session_files.odd_messages import extra_texts, parse_entries
 from context_compaction.formats.session_files.read import decompress, lines_of_file
-from context_compaction.formats.session_files.rows import Entry, Lines, read_lines
+from context_compaction.formats.session_files.rows import Entry, Lines, first_text, read_lines
 
 from mcp_server_compaction.hosts.chat_exports import Chat, chats_in, chats_in_zip, is_export
 
@@ -472,7 +472,11 @@ def _content_of(batch: Lines, position: _Position, path: Path) -> _Content:
     is_all_open = count == 0 and newest.is_new_start
     open_line = newest.history.start_line if is_all_open else newest.lines[count]
     entries = [entry for history in histories for entry in history.entries]
-    return _Content(session_id, notes, pieces, open_line, extra_texts(batch, entries))
+    texts = [*extra_texts(batch, entries)]
+    if position.offset == 0:
+        about = (o for row in batch.rows for o in (row.value, row.object("payload")))
+        texts.append((HOST_TOOL, f"{position.kind} {first_text(about, 'cwd') or ''}"))
+    return _Content(session_id, notes, pieces, open_line, texts)
 
 
 def _piece(history: SessionHistory, session_id: str, notes: list[str]) -> _Piece:

@@ -1,8 +1,9 @@
 """Pages that list the sessions, and that show a transcript, one block or one output."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from anyio import to_thread
@@ -12,6 +13,7 @@ from context_compaction import (
     History,
     JsonObject,
     NotFoundError,
+    QueryError,
     SessionInfo,
 )
 from starlette.responses import Response
@@ -36,42 +38,57 @@ SESSIONS_PER_PAGE = 40
 # A transcript is loaded in parts, so that a page of any session has few messages at a time.
 MESSAGES_PER_PART = 30
 LINES_PER_PAGE = 1_000
+# At most so many sessions are sorted or filtered.
+_MAX_SORTED = 20_000
+_SORT_KEYS: Mapping[str, Callable[[SessionInfo], Any]] = {
+    "recent": lambda info: -info.last_seconds,
+    "tokens": lambda info: -info.text_chars,
+    "saved": lambda info: -info.saved_tokens,
+    "messages": lambda info: -info.message_count,
+    "title": lambda info: (info.title or info.session_id).casefold(),
+    "folder": lambda info: (not info.folder, info.folder.casefold()),
+}
 
 
 async def session_list(request: PageRequest) -> Page:
-    """`/?q=WORDS`: a page of sessions, newest first, optionally filtered by title or ID."""
-    words = request.query.get("q", "")
-    cursor = request.query.get("cursor")
-    infos, next_cursor = await _filtered_sessions(request.archive, words, cursor)
-    infos = _children_after_parents(infos)
-    next_page = f"/?{urlencode({'q': words, 'cursor': next_cursor})}" if next_cursor else None
-    return Page(
-        "rows.html" if request.query.get("part") == "rows" else "sessions.html",
-        {"sessions": [session_document(info) for info in infos], "next_page": next_page},
-        {"infos": infos, "words": words, "is_first": cursor is None},
-    )
+    """`/?q=WORDS&host=H&sort=S&cursor=C`: a page of sessions, by default newest first.
 
-
-async def _filtered_sessions(
-    archive: Archive, words: str, cursor: str | None
-) -> tuple[list[SessionInfo], str | None]:
-    """Return a page of the sessions with all of the words, and the cursor of the next page.
-
-    It reads at most 4,000 sessions; the next page continues after them.
+    WORDS are part of the title, the ID or the folder. A list that is filtered or sorted otherwise
+    is made of the newest sessions of the archive, and its cursor counts sessions.
     """
-    required = words.casefold().split()
-    if not required:
-        return await archive.sessions(limit=SESSIONS_PER_PAGE, cursor=cursor)
-    matches: list[SessionInfo] = []
-    for _ in range(10):
-        infos, cursor = await archive.sessions(limit=400, cursor=cursor)
-        for info in infos:
-            text = f"{info.title} {info.session_id}".casefold()
-            if all(word in text for word in required):
-                matches.append(info)
-        if cursor is None or len(matches) >= SESSIONS_PER_PAGE:
-            break
-    return matches, cursor
+    query = request.query
+    words, host, sort = query.get("q", ""), query.get("host", ""), query.get("sort", "recent")
+    if sort not in _SORT_KEYS:
+        raise QueryError(f"Unknown order {sort[:20]!r}. Available: {', '.join(_SORT_KEYS)}.")
+    if words or host or sort != "recent":
+        start = number_field(query, "cursor") or 0
+        found, _ = await request.archive.sessions(limit=_MAX_SORTED)
+        found = [info for info in found if _matches(info, words, host)]
+        found.sort(key=_SORT_KEYS[sort])
+        infos = found[start : start + SESSIONS_PER_PAGE]
+        stop = start + SESSIONS_PER_PAGE
+        next_cursor = str(stop) if stop < len(found) else None
+    else:
+        cursor = query.get("cursor")
+        infos, next_cursor = await request.archive.sessions(limit=SESSIONS_PER_PAGE, cursor=cursor)
+        infos = _children_after_parents(infos)
+    fields = {"q": words, "host": host, "sort": sort}
+    next_page = f"/?{urlencode(fields | {'cursor': next_cursor})}" if next_cursor else None
+    sizes = {"host": "", "folder": "", "text_chars": 0, "saved_tokens": 0}
+    document = {
+        "sessions": [
+            session_document(info) | {name: getattr(info, name) for name in sizes} for info in infos
+        ],
+        "next_page": next_page,
+    }
+    values = {"infos": infos, "is_first": "cursor" not in query, "sorts": _SORT_KEYS, **fields}
+    return Page("rows.html" if query.get("part") == "rows" else "sessions.html", document, values)
+
+
+def _matches(info: SessionInfo, words: str, host: str) -> bool:
+    """Whether a session ran in a host, and its title, ID or folder contains all of the words."""
+    text = f"{info.title} {info.session_id} {info.folder}".casefold()
+    return host in ("", info.host) and all(word in text for word in words.casefold().split())
 
 
 def _children_after_parents(infos: Sequence[SessionInfo]) -> list[SessionInfo]:

@@ -3,6 +3,7 @@
 import re
 
 from context_compaction.archive.opening import open_archive
+from context_compaction.messages.edits import make_blob
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from mcp_server_compaction.access.access_tokens import create_cookie
@@ -273,3 +274,23 @@ async def test_table_cells_keep_their_alignment(config: Config) -> None:
 async def test_session_list_gives_instructions_when_the_archive_is_empty(config: Config) -> None:
     async with running_site(config) as site:
         assert "mcp-server-compaction import" in await site.html("/")
+
+
+async def test_sessions_are_sorted_and_filtered_with_their_sizes(
+    site: Site, config: Config
+) -> None:
+    listed = (await site.json("/?sort=saved"))["sessions"]
+    assert [s["session_id"] for s in listed] == ["main", "sub"]
+    assert listed[0]["saved_tokens"] > 0 == listed[1]["saved_tokens"]
+    assert (await site.json("/?sort=tokens"))["sessions"][0]["session_id"] == "main"
+    assert (await site.json("/?q=sub"))["sessions"][0]["session_id"] == "sub"
+    assert (await site.http.get("/?sort=luck")).status_code == 400
+    async with open_archive(config.archive) as archive:
+        host = make_blob("codex /home/a/shop", tool_name="session host")
+        await archive.commit("sub", blobs=[host])
+    assert [s["folder"] for s in (await site.json("/?host=codex"))["sessions"]] == ["/home/a/shop"]
+    assert [s["session_id"] for s in (await site.json("/?q=SHOP"))["sessions"]] == ["sub"]
+    assert "No session matches" in await site.html("/?q=none")
+    page = await site.html("/")
+    assert re.search(r"about <b>[\d.k]+</b> tokens", page)
+    assert "saved by compactions" in page

@@ -24,10 +24,10 @@ from context_compaction.archive.local.durable_files import (
 )
 from context_compaction.archive.local.log import session_folders
 from context_compaction.archive.local.maintenance import (
+    blob_bytes,
     delete_sessions,
     examine,
     finish_deletion,
-    measure,
 )
 from context_compaction.archive.local.sessions import LocalSessions, LocalState, refresh
 from context_compaction.archive.retention import StoredSizes
@@ -162,8 +162,10 @@ class LocalArchive(Archive):
         )
 
     async def stored_sizes(self) -> StoredSizes:
-        """See `Archive.stored_sizes`. Reads the whole log."""
-        return await self._on_index(lambda: measure(self._root))
+        """See `Archive.stored_sizes`. The index has the sizes of what it was built from."""
+        return await self._on_index(
+            lambda: self._opened_index().stored_sizes(blob_bytes(self._root))
+        )
 
     async def delete(self, session_ids: Sequence[str]) -> int:
         """See `Archive.delete`.

@@ -16,7 +16,7 @@ import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -52,6 +52,7 @@ from context_compaction.archive.local.log import (
     session_folder,
     session_folders,
 )
+from context_compaction.archive.retention import StoredSession, StoredSizes
 from context_compaction.archive.search.filters import (
     CANDIDATES,
     NEIGHBOR_MESSAGES,
@@ -172,13 +173,36 @@ class SearchIndex:
             return connection.execute(
                 "SELECT id, session_id, parent, format, (SELECT count(*) FROM doc"
                 f" WHERE doc.session = session.id AND seq != {NO_SEQ} AND start_byte = 0),"
-                " first_seconds, last_seconds, title FROM session"
+                " first_seconds, last_seconds, title, text_chars, saved_tokens, host, folder"
+                " FROM session"
                 f" WHERE (last_seconds, id) < (?, ?){family}"
                 " ORDER BY last_seconds DESC, id DESC LIMIT ?",
                 (*before, *parameters, limit + 1),
             ).fetchall()
 
         return session_page(self.run(select), limit)
+
+    def stored_sizes(self, blob_bytes: Mapping[str, int]) -> StoredSizes:
+        """Return the sizes of all sessions, given those of all large contents by digest."""
+        known = blob_bytes.keys()
+
+        def select(connection: sqlite3.Connection) -> list[StoredSession]:
+            used: dict[int, set[str]] = {}
+            for session, digest in connection.execute("SELECT session, digest FROM blob_use"):
+                used.setdefault(session, set()).add(digest)
+            rows = connection.execute(
+                "SELECT session_id, parent, is_retained, (SELECT count(*) FROM doc"
+                f" WHERE doc.session = session.id AND seq != {NO_SEQ} AND start_byte = 0),"
+                " archived_seconds, (SELECT sum(indexed_to) FROM segment"
+                " WHERE segment.session = session.id), id FROM session"
+            )
+            return [
+                StoredSession(name, parent, bool(is_retained), count, seconds, size, blobs)
+                for name, parent, is_retained, count, seconds, size, session in rows
+                for blobs in [frozenset(used.get(session, set()) & known)]
+            ]
+
+        return StoredSizes(self.run(select), blob_bytes)
 
     def _catch_up(self, connection: sqlite3.Connection) -> None:
         """Index everything that any process has logged and the index does not contain.

@@ -11,13 +11,15 @@ from functools import partial
 from typing import Any
 
 from context_compaction.archive.documents import (
+    HOST_TOOL,
     MIN_DOC_TERMS,
     TITLE_TOOL,
     IndexedPart,
+    host_and_folder,
     parts_of_records,
     title_of,
 )
-from context_compaction.archive.local.log import BlobStore, SegmentPart, decode_body
+from context_compaction.archive.local.log import BLOB_REFERENCE, BlobStore, SegmentPart, decode_body
 from context_compaction.archive.records import LoggedRecord
 from context_compaction.archive.search.filters import INDEX_VERSION, tags_of
 from context_compaction.archive.tokenizer import terms_of
@@ -38,8 +40,14 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE session (
     id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, session_id TEXT NOT NULL, parent TEXT,
     format TEXT NOT NULL, title TEXT NOT NULL, title_seq INTEGER NOT NULL,
-    first_seconds REAL NOT NULL, last_seconds REAL NOT NULL
+    first_seconds REAL NOT NULL, last_seconds REAL NOT NULL,
+    text_chars INTEGER NOT NULL, saved_tokens INTEGER NOT NULL,
+    host TEXT NOT NULL, folder TEXT NOT NULL,
+    archived_seconds REAL NOT NULL, is_retained INTEGER NOT NULL, retained_number INTEGER NOT NULL
 );
+CREATE TABLE blob_use (
+    session INTEGER NOT NULL, digest TEXT NOT NULL, PRIMARY KEY (session, digest)
+) WITHOUT ROWID;
 CREATE INDEX session_newest ON session (last_seconds, id);
 CREATE INDEX session_name ON session (session_id);
 CREATE INDEX session_parent ON session (parent) WHERE parent IS NOT NULL;
@@ -60,8 +68,10 @@ CREATE TABLE stamp (folder TEXT PRIMARY KEY, nanoseconds INTEGER NOT NULL) WITHO
 """
 
 _UPSERT_SESSION = """
-INSERT INTO session (key, session_id, parent, format, title, title_seq, first_seconds, last_seconds)
-VALUES (:key, :session_id, :parent, :format, :title, :title_seq, :first, :last)
+INSERT INTO session (key, session_id, parent, format, title, title_seq, first_seconds, last_seconds,
+    text_chars, saved_tokens, host, folder, archived_seconds, is_retained, retained_number)
+VALUES (:key, :session_id, :parent, :format, :title, :title_seq, :first, :last,
+    :text_chars, :saved_tokens, :host, :folder, :archived, :is_retained, :retained_number)
 ON CONFLICT (key) DO UPDATE SET
     session_id = coalesce(nullif(excluded.session_id, ''), session_id),
     parent = coalesce(parent, excluded.parent),
@@ -69,7 +79,15 @@ ON CONFLICT (key) DO UPDATE SET
     title = iif(excluded.title_seq <= title_seq, excluded.title, title),
     title_seq = min(title_seq, excluded.title_seq),
     first_seconds = min(first_seconds, excluded.first_seconds),
-    last_seconds = max(last_seconds, excluded.last_seconds)
+    last_seconds = max(last_seconds, excluded.last_seconds),
+    text_chars = text_chars + excluded.text_chars,
+    saved_tokens = saved_tokens + excluded.saved_tokens,
+    host = coalesce(nullif(excluded.host, ''), host),
+    folder = coalesce(nullif(excluded.folder, ''), folder),
+    archived_seconds = max(archived_seconds, excluded.archived_seconds),
+    is_retained = iif(excluded.retained_number > retained_number, excluded.is_retained,
+        is_retained),
+    retained_number = max(retained_number, excluded.retained_number)
 RETURNING id
 """
 _UPSERT_SEGMENT = """
@@ -150,6 +168,10 @@ def rows_of_part(
     (segment,) = connection.execute(
         _UPSERT_SEGMENT, (session, new.segment, part.end, part.tail_length, part.tail_crc)
     ).fetchone()
+    digests = {digest.decode() for line in part.lines for digest in BLOB_REFERENCE.findall(line)}
+    connection.executemany(
+        "INSERT OR IGNORE INTO blob_use VALUES (?, ?)", ((session, digest) for digest in digests)
+    )
     for record, parts in zip(part.records, texts, strict=True):
         for count, text in enumerate(parts):
             order = record.head["ts"], record.head["n"], count
@@ -159,18 +181,28 @@ def rows_of_part(
 def _session_row(new: NewPart, texts: Sequence[Sequence[IndexedPart]]) -> Mapping[str, Any]:
     """Return the columns of the session that the records of a part set."""
     row: dict[str, Any] = {"key": new.session_key, "session_id": "", "parent": None, "format": ""}
-    row |= {"title": "", "title_seq": 1 << 62}
+    row |= {"title": "", "title_seq": 1 << 62, "text_chars": 0, "saved_tokens": 0}
+    row |= {"host": "", "folder": "", "archived": 0.0, "is_retained": False, "retained_number": -1}
     for record, parts in zip(new.part.records, texts, strict=True):
         head = record.head
+        archived_seconds = float(head.get("at") or head["ts"])
+        row["archived"] = max(row["archived"], archived_seconds)
         if head["kind"] == "session":
             row |= {"session_id": head["session"], "parent": head["parent"]}
         elif head["kind"] == "message":
             row["format"] = head["format"]
+            row["text_chars"] += sum(len(part.text) for part in parts)
             if head["role"] == "user" and head["seq"] < row["title_seq"]:
                 title = title_of(parts[0].text)
                 row |= {"title": title, "title_seq": head["seq"]} if title else {}
         elif head["kind"] == "output" and head["tool"] == TITLE_TOOL:
             row |= {"title": title_of(parts[0].text), "title_seq": -1}
+        elif head["kind"] == "output" and head["tool"] == HOST_TOOL:
+            row["host"], row["folder"] = host_and_folder(parts[0].text)
+        elif head["kind"] == "receipt":
+            row["saved_tokens"] += head.get("saved", 0)
+        elif head["kind"] == "pin" and head["n"] > row["retained_number"]:
+            row |= {"is_retained": head["pinned"], "retained_number": head["n"]}
     times = [float(record.head["ts"]) for record in new.part.records]
     return row | {"first": min(times, default=0.0), "last": max(times, default=0.0)}
 
@@ -225,7 +257,7 @@ def remove_sessions(connection: sqlite3.Connection, session_keys: Collection[str
     sessions = "SELECT id FROM session WHERE key IN (SELECT value FROM json_each(?))"
     rows = f"SELECT id FROM doc WHERE session IN ({sessions})"
     connection.execute(f"DELETE FROM fts WHERE rowid IN ({rows})", keys)
-    for table in ("doc", "segment"):
+    for table in ("doc", "segment", "blob_use"):
         connection.execute(f"DELETE FROM {table} WHERE session IN ({sessions})", keys)
     connection.execute(f"DELETE FROM session WHERE id IN ({sessions})", keys)
     (row_count,) = connection.execute("SELECT count(*) FROM doc").fetchone()

@@ -25,6 +25,7 @@ preserved and a newline always ends a line.
 import json
 import os
 import platform
+import re
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -61,6 +62,9 @@ _CRC_END = len(_OPENING) + 8
 _BODY = b',"body":'
 # Adjacent lines are read together until they have this many bytes, which bounds the memory.
 _READ_BYTES = 1024 * 1024
+# As records.py writes them. Quotes in strings are escaped, so only a key in the host's JSON can
+# look the same; then a blob is kept that could be removed.
+BLOB_REFERENCE: re.Pattern[bytes] = re.compile(rb'blob":"([0-9a-f]{64})"')
 
 # Parses the JSON value that starts at an index of a text, and ignores the text after it.
 _parse = json.JSONDecoder().raw_decode

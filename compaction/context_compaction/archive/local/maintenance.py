@@ -7,7 +7,6 @@ only what was written since is read.
 """
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from context_compaction.archive.local.durable_files import (
     try_lock,
 )
 from context_compaction.archive.local.log import (
+    BLOB_REFERENCE,
     LOCK_NAME,
     notify_searchers,
     read_segment,
@@ -29,7 +29,6 @@ from context_compaction.archive.local.log import (
     session_key,
 )
 from context_compaction.archive.local.sessions import LocalState, refresh
-from context_compaction.archive.retention import StoredSession, StoredSizes
 from context_compaction.archive.values import Health
 from context_compaction.errors import NotFoundError
 from context_compaction.request import check_session_id
@@ -42,9 +41,6 @@ from context_compaction.system import (
 )
 
 _TRASH_NAME = "trash"
-# As records.py writes them. Quotes in strings are escaped, so only a key in the host's JSON can
-# look the same; then a blob is kept that could be removed.
-_REFERENCE = re.compile(rb'blob":"([0-9a-f]{64})"')
 
 
 class BlobReferences:
@@ -69,34 +65,7 @@ class BlobReferences:
                 with explaining(path, "Reading"):
                     data = read_at(path, start, size - start)
                 self._read_to[path] = start + data.rfind(b"\n") + 1  # reads a torn line again
-                digests.update(digest.decode() for digest in _REFERENCE.findall(data))
-
-
-def measure(root: Path) -> StoredSizes:
-    """Return the sizes of all sessions and blobs. Reads the whole log.
-
-    Raises:
-        ArchiveError: A folder or file cannot be read.
-    """
-    references = BlobReferences(root)
-    references.update()
-    blob_bytes = _blob_bytes(root)
-    sessions: list[StoredSession] = []
-    for key, digests in references.by_session.items():
-        state = refresh(LocalState(folder=session_folder(root, key)))
-        if state.exists:
-            sessions.append(
-                StoredSession(
-                    session_id=state.session_id,
-                    parent_session_id=state.parent_session_id,
-                    is_retained=state.is_retained,
-                    message_count=len(state.messages),
-                    last_seconds=state.archived_seconds,
-                    log_bytes=sum(segment_sizes(state.folder).values()),
-                    blobs=frozenset(digests & blob_bytes.keys()),
-                )
-            )
-    return StoredSizes(sessions, blob_bytes)
+                digests.update(digest.decode() for digest in BLOB_REFERENCE.findall(data))
 
 
 def delete_sessions(root: Path, session_ids: Sequence[str]) -> int:
@@ -173,7 +142,7 @@ def _remove_unreferenced(root: Path, digests: Iterable[str]) -> int:
     return freed
 
 
-def _blob_bytes(root: Path) -> dict[str, int]:
+def blob_bytes(root: Path) -> dict[str, int]:
     """Return the size of each blob file in bytes, by digest."""
     with explaining(root, "Measuring"):
         return {path.stem: path.stat().st_size for path in (root / "blobs").glob("??/*.zst")}
@@ -219,7 +188,7 @@ def examine(root: Path, index_folder: Path) -> Health:
         message_count=len(messages),
         output_count=len(outputs),
         log_bytes=log_bytes,
-        blob_bytes=sum(_blob_bytes(root).values()),
+        blob_bytes=sum(blob_bytes(root).values()),
         index_bytes=index_bytes(index_folder),
         problems=tuple(problems),
     )

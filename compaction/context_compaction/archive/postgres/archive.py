@@ -245,7 +245,8 @@ class PostgresArchive(Archive):
 
 
 _SESSIONS = (
-    "SELECT generation, session, parent, format, message_count, first_seconds, last_seconds, title"
+    "SELECT generation, session, parent, format, message_count, first_seconds, last_seconds, title,"
+    " text_chars, saved_tokens, host, folder"
     " FROM compaction.session WHERE tenant = %(tenant)s AND next_number > 0"
 )
 _TOKENS = "SELECT fields FROM compaction.access_token WHERE tenant = %(tenant)s"

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from context_compaction.archive.documents import TITLE_TOOL
+from context_compaction.archive.documents import HOST_TOOL, TITLE_TOOL, host_and_folder
 from context_compaction.archive.histories import MessageNode
 from context_compaction.archive.postgres.blobs import TenantBlobs
 from context_compaction.archive.postgres.database import Connection
@@ -81,9 +81,11 @@ class TenantSessions:
         if opens and not state.generation:  # another transaction may be inserting the row
             self._connection.execute(
                 "INSERT INTO compaction.session (tenant, session, generation, format, title,"
-                " next_number, message_count, doc_count, term_count, log_bytes, is_retained,"
+                " next_number, message_count, doc_count, term_count, log_bytes, text_chars,"
+                " saved_tokens, host, folder, is_retained,"
                 " first_seconds, last_seconds, archived_seconds) VALUES (%s, %s,"
-                " nextval('compaction.generation'), '', '', 0, 0, 0, 0, 0, false, 'infinity', 0, 0)"
+                " nextval('compaction.generation'), '', '', 0, 0, 0, 0, 0, 0, 0, '', '', false,"
+                " 'infinity', 0, 0)"
                 " ON CONFLICT DO NOTHING",
                 (self._tenant, session_id),
             )
@@ -126,7 +128,8 @@ class TenantSessions:
         for record in new:
             state.learn(_logged(record.head))
         size_bytes = sum(map(len, [*heads, *bodies]))  # ASCII: one byte a character
-        self._update_session(state, session_id, size_bytes, docs)
+        saved_tokens = sum(record.head.get("saved", 0) for record in new)
+        self._update_session(state, session_id, size_bytes, docs, saved_tokens)
 
     def _update_session(
         self,
@@ -134,14 +137,20 @@ class TenantSessions:
         session_id: str,
         size_bytes: int,
         docs: Sequence[DocRow],
+        saved_tokens: int,
     ) -> None:
         """Update the session's row after records were written."""
+        hosts = [doc.part.text for doc in docs if doc.head.get("tool") == HOST_TOOL]
+        host, folder = host_and_folder(hosts[-1]) if hosts else ("", "")
         titles = [doc.title for doc in docs if doc.title and doc.head.get("tool") == TITLE_TOOL]
         self._connection.execute(
             "UPDATE compaction.session SET parent = %s, format = %s,"
             " title = CASE WHEN title = '' OR %s THEN %s ELSE title END,"
             " next_number = %s, message_count = %s, doc_count = doc_count + %s,"
-            " term_count = term_count + %s, log_bytes = log_bytes + %s, is_retained = %s,"
+            " term_count = term_count + %s, log_bytes = log_bytes + %s,"
+            " text_chars = text_chars + %s, saved_tokens = saved_tokens + %s,"
+            " host = coalesce(nullif(%s, ''), host), folder = coalesce(nullif(%s, ''), folder),"
+            " is_retained = %s,"
             " first_seconds = %s, last_seconds = %s, archived_seconds = %s"
             " WHERE tenant = %s AND session = %s",
             (
@@ -154,6 +163,10 @@ class TenantSessions:
                 len(docs),
                 sum(doc.term_count for doc in docs),
                 size_bytes,
+                sum(len(d.part.text) for d in docs if d.head["kind"] == "message"),
+                saved_tokens,
+                host,
+                folder,
                 state.is_retained,
                 state.first_seconds,
                 state.last_seconds,
