@@ -57,7 +57,9 @@ _ASKING_FLAGS = ("run_in_background", "is_background", "background", "detach", "
 _ASKING_MODES = ("async", "background", "detached")
 _STILL_RUNS = ("still running", "running with", "**running**", '"running"')
 _RUNNING_STATE = re.compile(r"(?:status|state)\W{1,4}running")
-_ENDED = re.compile(r"\b(?:complet|finish|exit|kill|terminat|stopp|fail|cancel|closed)", re.I)
+_ENDED = re.compile(
+    r"\b(?:complet|finish|exit|kill|terminat|stopp|fail|cancel|closed|shut down)", re.I
+)
 _STOPPING_WORDS = frozenset({"kill", "stop", "cancel", "close"})
 # Results of these kinds of tools quote texts.
 _READING_KINDS = ("read", "search", "list", "web")

@@ -59,6 +59,15 @@ STARTS = {
         ),
         "aa67f4fdf438e9e3b",
     ),
+    "claude teammate": (
+        started(
+            "Agent",
+            "Spawned successfully.\nagent_id: reviewer-fix@dev-team\nname: reviewer-fix\n"
+            "team_name: dev-team\nThe agent is now running and gets instructions via mailbox.",
+            description="Review the fixes", name="reviewer-fix", run_in_background=True,
+        ),
+        "reviewer-fix",
+    ),
     "claude monitor": (
         started(
             "Monitor",
@@ -205,7 +214,7 @@ def test_line_of_running_work_has_id_purpose_and_way_to_its_output(case: str) ->
     purposes = [value for value in call.arguments.values() if isinstance(value, str)]
     assert any(purpose in about for purpose in purposes)
     assert call.name in about
-    assert "output: " in about or case == "plain"
+    assert "output: " in about or case in ("plain", "claude teammate")
 
 
 @pytest.mark.parametrize("case", STARTS)
@@ -237,6 +246,11 @@ ENDS = [
     ("claude timeout", answered(
         "z", "BashOutput", "<status>completed</status>\n<exit_code>0</exit_code>",
         bash_id="bash_7")),
+    ("claude teammate", user(
+        '<teammate-message teammate_id="system">\n{"type":"teammate_terminated",'
+        '"message":"reviewer-fix has shut down."}\n</teammate-message>\n\n'
+        '<teammate-message teammate_id="dev-fix">\n{"type":"idle_notification",'
+        '"from":"dev-fix"}\n</teammate-message>')),
     ("codex session", answered(
         "z", "write_stdin", "Chunk ID: 1\nWall time: 2 seconds\nProcess exited with code 0\nOutput:"
         "\ndone", session_id=32244, chars="")),
