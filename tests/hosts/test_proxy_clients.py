@@ -280,10 +280,13 @@ def test_claude_code_compacts_delegates_and_recovers_behind_the_proxy(
         found = report("claude: errors", provider, host)
         assert found["refused_edits"] == 0
         assert script.faults == []
-        script.faults = [Fails(401, "authentication_error", "invalid x-api-key")]
-        host.ask(WORK, session, seconds=_SECONDS, codes=(0, 1))
-        host.ask(WORK, session, seconds=_SECONDS)
-        assert provider.asked[-1].status == 200
+        # The proxy sends a refused edited list once more as it came. The host shows other errors.
+        for status, kind in ((401, "authentication_error"), (400, "invalid_request_error")):
+            script.faults = [Fails(status, kind, "No.")]
+            host.ask(WORK, session, seconds=_SECONDS, codes=(0, 1))
+            host.ask(WORK, session, seconds=_SECONDS)
+            assert provider.asked[-1].status == 200
+        report("claude: 401 and 400", provider, host)
 
 
 def test_hanging_answer_ends_when_the_host_is_stopped(npm_folder: Path, tmp_path: Path) -> None:

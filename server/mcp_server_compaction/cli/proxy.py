@@ -15,7 +15,6 @@ from mcp_server_compaction.config import Config
 
 if TYPE_CHECKING:
     from mcp_server_compaction.proxy.sessions import Options
-    from mcp_server_compaction.proxy.status import Status
 
 _SETTINGS = {"auto_envvar_prefix": "MCP_COMPACTION_PROXY"}
 
@@ -24,12 +23,7 @@ _SETTINGS = {"auto_envvar_prefix": "MCP_COMPACTION_PROXY"}
 @click.option("--upstream", metavar="URL", help="Send requests to the API of a model at this "
     "address (default: https://api.anthropic.com; with `run` the one that the host would use)."
 )  # fmt: skip
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=0,
-    help="Listen at this port of 127.0.0.1; 0 chooses a free one.",
-)
+@click.option("--port", type=click.IntRange(0, 65_535), default=0, help="Port; 0 for a free one.")
 @click.option("--policy", metavar="P", help="Compact with this policy (default: default).")
 @click.option("--context-window", metavar="N", type=click.IntRange(1), help="Compact for a window "
     "of N tokens (default: 0.8 of the window of model and host)."
@@ -46,6 +40,7 @@ def proxy(context: click.Context, /, **options: Any) -> None:
     archived before a request is changed. The proxy listens on this machine only, sends each request
     with the caller's own credentials, and stores no credentials.
     """
+    context.default_map = {"run": options}  # options before `run` count as well
     if context.invoked_subcommand is None:
         from mcp_server_compaction.proxy.serve import running_proxy
 
@@ -76,10 +71,11 @@ def run(context: click.Context, /, command: tuple[str, ...], **options: Any) -> 
     archive = config.archive_address or str(config.archive_folder)
     # The proxy archives the conversation itself.
     server = [*this_program(), "--archive", archive, "--import-sessions", "off"]
-    figures: Status | None = None
+    started = list[Any]()
     with ExitStack() as stack:
         try:
             figures, _ = stack.enter_context(running_proxy(config, checked))
+            started.append(figures)
             words, environment = host_command(
                 words, environment, figures.address, checked.upstream, server
             )
@@ -90,7 +86,7 @@ def run(context: click.Context, /, command: tuple[str, ...], **options: Any) -> 
             code = run_host(words, environment)
         except OSError as error:
             raise Failure(f"Cannot start {command[0]}: {error.strerror}.") from error
-    if figures is not None:
+    for figures in started:
         say("\n".join(figures.lines), err=True)
     raise click.exceptions.Exit(code)
 

@@ -26,7 +26,6 @@ from mcp_server_compaction.proxy.requests import Conversation
 
 # Sends a body with the caller's path and headers.
 Ask = Callable[[bytes], Awaitable[httpx2.Response]]
-_SECONDS = 180.0
 _QUESTION = (
     "Write a summary of this conversation for the engineer who continues the work. Call no tool. "
     "Use these headings: ## Task, ## Rules of the user, ## Work done, ## Files and results, "
@@ -72,7 +71,7 @@ class CallerModel:
     ask: Ask
     model: str
     window_tokens: int = 1_000_000
-    timeout_seconds: float = _SECONDS
+    timeout_seconds: float = 180.0
     writer: str = "caller"
     _is_asked: bool = False
 

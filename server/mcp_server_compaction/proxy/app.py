@@ -25,7 +25,6 @@ from mcp_server_compaction.proxy.status import CLAUDE_CODE_LOSSES
 
 _TIMEOUT = httpx2.Timeout(None, connect=30.0).as_dict()
 _BYTES_PER_TOKEN = 4
-_REFUSALS = (400, 413, 422)
 # Headers of one connection only.
 _HOP_HEADERS = frozenset({
     b"connection", b"expect", b"host", b"keep-alive", b"proxy-authorization", b"proxy-connection",
@@ -128,7 +127,7 @@ class Exchange:
             status.note(CLAUDE_CODE_LOSSES)
         sent = await sessions.fit(talk)
         response = await self._ask(sent.data)
-        if response.status_code in _REFUSALS:
+        if response.status_code in (400, 413, 422):
             answer = b"".join([piece async for piece in response.aiter_raw()])
             again = await sessions.refused(talk, sent, response.status_code, answer)
             if again is None:
@@ -137,8 +136,8 @@ class Exchange:
             sent, response = again, await self._ask(again.data)
         if sent.is_edited:
             status.edited += 1
-            kept_out_bytes = max(0, len(talk.data) - len(sent.data))
-            status.kept_out_tokens += kept_out_bytes // _BYTES_PER_TOKEN
+            kept_out_bytes = len(talk.data) - len(sent.data)
+            status.kept_out_tokens += max(0, kept_out_bytes) // _BYTES_PER_TOKEN
 
         async def note(answer: bytes) -> None:
             if response.status_code == 200:

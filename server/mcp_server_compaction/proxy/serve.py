@@ -8,6 +8,7 @@ import anyio
 import httpx2
 import uvicorn
 from anyio import to_thread
+from starlette.types import Receive, Scope, Send
 
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.app import load_engine, reduce_gc
@@ -36,10 +37,13 @@ def running_proxy(config: Config, options: Options) -> Generator[tuple[Status, t
     listener.listen(128)  # requests wait here until the proxy is ready
     port = listener.getsockname()[1]
     status = Status(f"http://127.0.0.1:{port}", options.upstream, options.observe)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await proxies[0](scope, receive, send)
+
     server = uvicorn.Server(
         uvicorn.Config(
-            lambda *call: proxies[0](*call),
-            interface="asgi3",
+            app,
             ws="none",
             lifespan="off",
             log_config=None,

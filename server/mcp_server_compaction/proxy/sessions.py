@@ -169,7 +169,7 @@ class Sessions:
             await done.wait()
         if not fitted:
             self.status.fell_back("the compaction took too long")
-        return (fitted and fitted[0]) or await self._original(talk, session)
+        return next(filter(None, fitted), None) or await self._original(talk, session)
 
     async def _fitted(self, talk: Conversation, session: Session) -> Outgoing:
         """Return the request with a list that fits.

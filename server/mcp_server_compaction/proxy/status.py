@@ -40,7 +40,7 @@ class Status:
         compactions: Number of lists that were compacted again, and not just as before.
         kept_out_tokens: Tokens that the host sent and the provider did not get, at 4 bytes each. In
             observation, tokens that the compactions would have removed.
-        fallbacks: Number of conversations that were sent unedited by each reason.
+        fallbacks: Number of fallbacks by reason: most are conversations that were sent unedited.
         passed: Number of all other requests by the reason why they were not examined.
         notes: What the user should know, newest last.
     """
@@ -70,7 +70,7 @@ class Status:
             self.notes = [*self.notes[-9:], text]
 
     def fell_back(self, reason: str) -> None:
-        """Count a conversation that was sent unedited."""
+        """Count a fallback."""
         self.fallbacks[reason] = self.fallbacks.get(reason, 0) + 1
 
     async def save(self, archive_folder: Path) -> None:
@@ -82,14 +82,14 @@ class Status:
     @property
     def lines(self) -> list[str]:
         """The figures as lines for people."""
-        state = "running" if self.is_running else "ended"
+        state = "running" if self.is_running and self.pid != os.getpid() else "ended"
         mode, would = ("observes only", "would have ") if self.is_observing else ("edits", "")
         return [
             f"{self.address} ({state}, {mode}) -> {self.upstream}",
             f"  {self.requests} requests, {self.conversations} with a conversation, "
             f"{self.edited} edited, {self.compactions} compactions",
             f"  {would}kept out, added over all requests: about {self.kept_out_tokens:,} tokens",
-            *(f"  sent unedited: {count} x {why}" for why, count in self.fallbacks.items()),
+            *(f"  fallback: {count} x {why}" for why, count in self.fallbacks.items()),
             *(f"  not examined: {count} x {why}" for why, count in self.passed.items()),
             *(f"  Note: {note}" for note in self.notes),
         ]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mcp_server_compaction.proxy.request_body import read_body
 
 from tests.support.json_types import Json
 from tests.support.messages_api import Fails, Hangs
@@ -102,6 +103,28 @@ def test_random_bytes_pass(proxy: Proxy, anything: Provider, body: bytes, api: A
 
 
 # Pitfall 2
+
+
+@settings(max_examples=200)
+@given(
+    body=requests_with_odd_json("messages"), kept=st.lists(st.booleans(), min_size=5, max_size=5)
+)
+def test_replaced_list_keeps_the_bytes_of_kept_messages_and_other_fields(
+    body: bytes, kept: list[bool]
+) -> None:
+    try:
+        read = read_body(body, "messages")
+    except ValueError:
+        return
+    given_fields = json.loads(body)
+    assert {**read.fields, "messages": read.messages} == given_fields
+    chosen = [message for message, stays in zip(read.messages, kept, strict=False) if stays]
+    new: list[Json] = [{"role": "user", "content": "é\ud83d"}]
+    edited_body = read.with_messages([*chosen, *new], str)
+    assert json.loads(edited_body) == {**given_fields, "messages": [*chosen, *new]}
+    texts = [read.text[span] for span, stays in zip(read.spans, kept, strict=False) if stays]
+    head, tail = read.text[: read.place.start], read.text[read.place.stop :]
+    assert edited_body.decode() == f"{head}[{','.join([*texts, json.dumps(new[0])])}]{tail}"
 
 
 def ascii_json(body: Json) -> str:

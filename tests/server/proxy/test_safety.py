@@ -2,7 +2,6 @@
 
 import json
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,10 @@ from tests.support.strict_provider import Provider, in_turn, serve_provider
 
 from .running import (
     APIS,
-    COMMAND,
     SMALL,
     Proxy,
     check_all_accepted,
     edited,
-    environment_of,
     host_of,
     proxied,
     run,
@@ -219,41 +216,3 @@ def test_pointers_name_tools_only_if_the_request_has_them(proxy: Proxy, provider
     assert edited(provider, host)
     assert b"read_persisted_output" not in provider.asked[-1].body
     assert b"search_transcript" not in provider.asked[-1].body
-
-
-# `proxy run`
-
-
-def run_behind_proxy(folder: Path, *command: str) -> "subprocess.CompletedProcess[str]":
-    """Run a program behind a proxy of its own."""
-    return subprocess.run(
-        [*COMMAND, "proxy", "run", *command],
-        env=environment_of(folder),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=120,
-        check=False,
-    )
-
-
-def test_program_behind_the_proxy_gets_its_address_and_its_exit_code_passes(tmp_path: Path) -> None:
-    with serve_provider(working(1)) as provider:
-        script = 'curl="$ANTHROPIC_BASE_URL"; echo "$curl"; exit 7'
-        command = ("--upstream", provider.url, "--", "sh", "-c", script)
-        done = run_behind_proxy(tmp_path, *command)
-        assert done.returncode == 7
-        assert done.stdout.startswith("http://127.0.0.1:")
-        assert done.stdout.strip() != provider.url
-
-
-def test_program_starts_directly_when_the_proxy_cannot_start(tmp_path: Path) -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        port = str(listener.getsockname()[1])
-        script = 'echo "address: $ANTHROPIC_BASE_URL"; exit 3'
-        done = run_behind_proxy(tmp_path, "--port", port, "--", "sh", "-c", script)
-    assert done.returncode == 3
-    assert done.stdout.strip() == "address:"
-    assert "without it" in done.stderr
