@@ -5,11 +5,10 @@ in hundreds of messages, as `contextWindow`, as `contextTokens` or in a path, an
 searches for it alone is looking for one of these names.
 """
 
-import heapq
 import re
 import string
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from os.path import commonprefix
@@ -19,14 +18,14 @@ from context_compaction.archive.search.filters import R, Row
 from context_compaction.archive.tokenizer import QueryTerm, folded, phrase_words
 from context_compaction.archive.values import Hit
 from context_compaction.messages.history_hash import HEAD_CHARS
-from context_compaction.messages.names import MAX_NAME_CHARS, pieces_of
+from context_compaction.messages.names import MAX_NAME_CHARS
 
 MAX_HITS_PER_OUTPUT = 3
 SNIPPET_CHARS = 240
 PASSAGE_CHARS = 1_600  # enough for a decision with its reason, or a list with its heading
 _WINDOW_CHARS = 160  # of a snippet, after the characters before its first match
 _INNER_WEIGHT = 0.25  # of a match within a longer word
-DIVERSE_ROWS = 48  # best rows that are compared; with 24, 1 of 80 names of a pi session is missed
+DIVERSE_ROWS = 48  # best rows whose names are compared
 
 # Places where a passage may start or end, best first: paragraphs, lines, sentences, words.
 _BREAKS = tuple(map(re.compile, (r"\n[ \t]*\n\s*", r"\n\s*", r"(?<=[.!?;:])\s+", r"\s+")))
@@ -146,23 +145,32 @@ class Locator:
                 best, best_score = start, score
         return None if best is None else original_index(text, shown, best)
 
-    def diversify(self, word: str, texts: Sequence[tuple[int, str]]) -> dict[int, int]:
-        """Return the rows that add new names with `word`, in order, and the index to show of each.
+    def new_names(self, texts: Mapping[int, str]) -> dict[int, int]:
+        """Return the rows with names that no earlier row shows, and the index to show of each.
 
         Args:
-            word: The only word of the query, as the user wrote it.
-            texts: ID and text of each row, best row first.
+            texts: Text of each row by its ID, best row first.
         """
-        folded_texts = {row: folded(text) for row, text in texts}
-        windows = {
-            row: _name_windows(shown, [index for index, _, _ in self._whole_terms.matches(shown)])
-            for row, shown in folded_texts.items()
-        }
-        chosen = _greedy_cover(word.lower(), windows)
-        originals = dict(texts)
+        plain = {row: folded(text) for row, text in texts.items()}
+        windows = {row: self._name_windows(text) for row, text in plain.items()}
+        shown: set[str] = set()
+        found: dict[int, int] = {}
+        for least in (4, 2, 1):  # rows with many new names first, but the best row stays first
+            for row, names in windows.items():
+                index = max(names, key=lambda start: len(names[start] - shown), default=-1)
+                gain = len(names[index] - shown) if names else 0
+                if row not in found and gain >= (least if found else 1):
+                    found[row] = original_index(texts[row], plain[row], index)
+                    shown |= names[index]
+        return found
+
+    def _name_windows(self, text: str) -> dict[int, set[str]]:
+        """Return the names that a snippet shows, for a snippet at each of the first 60 matches."""
+        starts = [start for start, _, _ in self._whole_terms.matches(text)[:60]]
+        names = [(start, _name_at(text, start)) for start in starts]
         return {
-            row: original_index(originals[row], folded_texts[row], index)
-            for row, index in chosen.items()
+            start: {name for index, name in names if 0 <= index - start <= _WINDOW_CHARS}
+            for start in starts
         }
 
 
@@ -222,60 +230,10 @@ def original_index(text: str, folded_text: str, index: int) -> int:
     )
 
 
-def _greedy_cover(word: str, windows: dict[int, dict[int, frozenset[str]]]) -> dict[int, int]:
-    """Return rows with an index each, so that each row adds most to the names shown before it.
-
-    The best row stays first.
-
-    Args:
-        word: The query in lower case.
-        windows: For each row, best row first, the names that a snippet at each index shows.
-    """
-    names = {name for row in windows.values() for window in row.values() for name in window}
-    # A name that has the word in another form, or within a longer word, counts less.
-    weights = {
-        name: 10 if word in {name.lower(), *map(str.lower, pieces_of(name))} else 3
-        for name in names
-    }
-    shown: set[str] = set()
-    chosen: dict[int, int] = {}
-    rows = [*windows]
-    # A row can only lose value, so a row that leads after it was valued again is the best.
-    queue = [(-float("inf"), rank) for rank in range(len(rows))]
-    while queue:
-        _, rank = heapq.heappop(queue)
-        row = windows[rows[rank]]
-        values = {index: sum(weights[n] for n in row[index] - shown) for index in row}
-        index = max(values, key=values.__getitem__, default=0)
-        if not values.get(index):
-            continue
-        entry = (-values[index], rank)
-        if chosen and queue and entry > queue[0]:
-            heapq.heappush(queue, entry)
-            continue
-        chosen[rows[rank]] = index
-        shown |= row[index]
-    return chosen
-
-
-def _name_windows(text: str, starts: Sequence[int]) -> dict[int, frozenset[str]]:
-    """Return the names that a snippet shows, for a snippet at each of the first 60 names."""
-    names: list[tuple[int, int, str]] = []
-    stop = 0
-    for start in starts[:60]:
-        if start >= stop:
-            name, stop = _name_at(text, start)
-            names.append((start, stop, name))
-    return {
-        start: frozenset(name for _, end, name in names[number:] if end <= start + _WINDOW_CHARS)
-        for number, (start, _, _) in enumerate(names)
-    }
-
-
-def _name_at(text: str, index: int) -> tuple[str, int]:
-    """Return the identifier or path around the match at `index`, and its end index."""
+def _name_at(text: str, index: int) -> str:
+    """Return the identifier or path around the match at `index`."""
     before = text[max(0, index - MAX_NAME_CHARS) : index]
-    start = index - len(before) + len(before.rstrip(_NAME_CHARS))
     after = text[index : index + MAX_NAME_CHARS]
-    stop = index + len(after) - len(after.lstrip(_NAME_CHARS))
-    return text[start:stop].strip(_NAME_MARKS), stop
+    start = len(before.rstrip(_NAME_CHARS))
+    stop = len(after) - len(after.lstrip(_NAME_CHARS))
+    return (before[start:] + after[:stop]).strip(_NAME_MARKS)

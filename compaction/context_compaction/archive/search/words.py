@@ -130,8 +130,8 @@ def words_page(
     ids, indexes = ranking.ids, dict[int, int]()
     if query.order == "relevance" and len(terms) == 1 and len(terms[0].runs) == 1:
         read = ((doc.doc_id, ranker.read(doc)) for doc in rows.docs(ids[:DIVERSE_ROWS]))
-        texts = [(doc_id, content.text) for doc_id, content in read if content is not None]
-        indexes = locator.diversify(terms[0].runs[0], texts)
+        texts = {doc_id: content.text for doc_id, content in read if content is not None}
+        indexes = locator.new_names(texts)
         ids = [*indexes, *(doc_id for doc_id in ids if doc_id not in indexes)]
     hits = _HitList(rows, ranker, within, query.order)
     is_prefix = all(term.is_prefix for term in terms)
