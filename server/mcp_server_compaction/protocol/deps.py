@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
+from cachetools import LRUCache
 from context_compaction import host_folders
 from mcp.server.context import ServerRequestContext
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:  # because the first call that opens an archive loads the engi
 
 # About 250,000 tokens. A larger request may take a second, and must not delay the others.
 LARGE_REQUEST_BYTES = 1024 * 1024
-_RECENT_SESSIONS = 1_000
 
 GetArchive: TypeAlias = Callable[[], "Awaitable[Archive]"]
 
@@ -85,7 +85,7 @@ class Turns:
     """
 
     def __init__(self, limit: int) -> None:
-        self.recent_windows: dict[tuple[str, str], int | None] = {}
+        self.recent_windows: LRUCache[tuple[str, str], int | None] = LRUCache(1_000)
         self._semaphores = {
             name: anyio.Semaphore(limit, fast_acquire=True) for name in ("known", "first", "large")
         }
@@ -93,10 +93,7 @@ class Turns:
     def remember(self, session_id: str, window_tokens: int | None) -> None:
         """Record that a session of the caller was compacted, and for which window."""
         key = caller.get().tenant, session_id
-        previous = self.recent_windows.pop(key, None)
-        self.recent_windows[key] = window_tokens or previous
-        if len(self.recent_windows) > _RECENT_SESSIONS:
-            del self.recent_windows[next(iter(self.recent_windows))]
+        self.recent_windows[key] = window_tokens or self.recent_windows.get(key)
 
     def of(self, request: Any, *, is_known: bool) -> anyio.Semaphore:
         """Return the semaphore that a compaction must acquire.

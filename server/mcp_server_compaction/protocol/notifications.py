@@ -5,8 +5,8 @@ handshake subscribe to single resources, and the server sends on their connectio
 """
 
 from collections.abc import Callable
-from typing import Any
 
+from cachetools import LRUCache
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
@@ -17,9 +17,6 @@ from mcp.server.subscriptions import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from mcp_server_compaction.access.principal import caller
-
-_MAX_SUBSCRIPTIONS = 1_000
-_MAX_ANNOUNCED = 10_000
 
 
 class TenantBus(InMemorySubscriptionBus):
@@ -46,15 +43,13 @@ class Changes:
     def __init__(self) -> None:
         self.bus = TenantBus()
         # By connection and URI: the tenant and the session of a subscription.
-        self._subscriptions: dict[tuple[int, str], tuple[str, ServerSession]] = {}
+        self._subscriptions: LRUCache[tuple[int, str], tuple[str, ServerSession]] = LRUCache(1_000)
         # Pairs of a reader and a session that was announced to that reader.
-        self._announced: dict[tuple[str, str], bool] = {}
+        self._announced: LRUCache[tuple[str, str], bool] = LRUCache(10_000)
 
     def subscribe(self, session: ServerSession, uri: str) -> None:
         """Add a subscription of a client with a handshake. Drop the oldest above the limit."""
-        subscriber = (caller.get().tenant, session)
-        key = (_connection_key(session), uri)
-        _set_bounded(self._subscriptions, key, subscriber, _MAX_SUBSCRIPTIONS)
+        self._subscriptions[_connection_key(session), uri] = (caller.get().tenant, session)
 
     def unsubscribe(self, session: ServerSession, uri: str) -> None:
         """Remove a subscription of a client with a handshake."""
@@ -83,16 +78,9 @@ class Changes:
 
     def _is_new(self, reader: str, session_id: str) -> bool:
         """Whether the session was not announced to `reader` before. It counts as announced now."""
-        is_known = (reader, session_id) in self._announced
-        _set_bounded(self._announced, (reader, session_id), True, _MAX_ANNOUNCED)
+        is_known = self._announced.get((reader, session_id), False)
+        self._announced[reader, session_id] = True
         return not is_known
-
-
-def _set_bounded(entries: dict[Any, Any], key: object, value: object, limit: int) -> None:
-    """Set a value, and remove the oldest entries above the limit."""
-    entries[key] = value
-    while len(entries) > limit:
-        del entries[next(iter(entries))]
 
 
 def _connection_key(session: ServerSession) -> int:

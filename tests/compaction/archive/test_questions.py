@@ -5,7 +5,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-import pytest
 from context_compaction import formats
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.search.hits import passage_span
@@ -61,31 +60,6 @@ async def test_phrase_search_shows_every_exact_text_when_it_is_repeated(
         page = await _ask(Path(folder), texts, expected, kind="phrase")
     assert any(expected in hit.snippet for hit in page.hits)
     assert page.next_cursor or sum(1 + hit.repeats for hit in page.hits) == page.total
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "result", "shown"),
-    [
-        ("Edit", {"old_string": "a = 1", "new_string": "a = wombat(2)"}, "2\ta = wombat(2)", 1),
-        ("apply_patch", {"input": "@@\n-a = 1\n+a = wombat(2)"}, "M a.py\na = wombat(2)", 1),
-        ("Bash", {"command": "grep -n wombat a.py"}, "2:a = wombat(2)", 2),
-    ],
-)
-async def test_search_shows_an_edit_once_when_call_and_result_match(
-    tmp_path: Path, name: str, arguments: dict[str, str], result: str, shown: int
-) -> None:
-    call = {"type": "tool_use", "id": "c", "name": name, "input": arguments}
-    answer = {"type": "tool_result", "tool_use_id": "c", "content": result}
-    raws = [
-        {"role": "user", "content": "Change it."},
-        {"role": "assistant", "content": [call]},
-        {"role": "user", "content": [answer]},
-    ]
-    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
-        await archive.append("s", formats.parse(raws, format="anthropic"), format="anthropic")
-        page = await archive.search(Query("wombat"))
-    assert len(page.hits) == shown
-    assert sum(1 + hit.repeats for hit in page.hits) == page.total == 2
 
 
 async def test_search_shows_different_names_when_the_query_is_one_word(tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ COMMAND = [sys.executable, "-m", "mcp_server_compaction"]
 HEAVY = (
     "aiofiles",
     "anthropic",
-    "cachetools",
     "context_compaction.activity",
     "context_compaction.archive",
     "context_compaction.formats",

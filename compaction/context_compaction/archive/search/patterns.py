@@ -39,8 +39,7 @@ MAX_PATTERN_CHARS = 1000
 # Length of a pattern times all counts in its braces: the regex module compiles `x{1000}` into 1,000
 # copies, and nested counts multiply.
 MAX_EXPANDED_CHARS = 200_000
-COMPILE_SECONDS = 5.0
-# Limits of one scan.
+# Limits of one scan; the compilation may take as long.
 SCAN_CHARS = 64 * 1024 * 1024
 SCAN_SECONDS = 5.0
 _DOCS_PER_READ = 200
@@ -143,10 +142,10 @@ class _ProcessMatcher:
             "skip_empty": skip_empty,
         }
         try:
-            with anyio.fail_after(COMPILE_SECONDS):
+            with anyio.fail_after(SCAN_SECONDS):
                 problem: str | None = await self._ask(request)
         except TimeoutError as error:
-            raise _too_slow(self._pattern, COMPILE_SECONDS) from error
+            raise _too_slow(self._pattern, SCAN_SECONDS) from error
         return problem
 
     async def first_matches(self, texts: Sequence[str]) -> list[int]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from time import monotonic
-from typing import Generic, NamedTuple
+from typing import Generic
 
 from anyio import from_thread
 
@@ -65,8 +65,6 @@ _LACKED_SHARE, _HELD_SHARE = 0.5, 0.25
 _SMALL_WORD_SCORE = 1.5  # of a small word in a row; about what BM25 gives for a common word
 
 _QUESTION = re.compile(r"[?？؟][\W_]*\Z")
-# Tools print a line number or the sign of a patch before a line.
-_LINE_START = re.compile(r"\s*(?:\d{1,7}[\t→|:]|[-+])?\s*")
 
 
 async def search(query: Query, within: History | None, on_rows: OnRows) -> SearchPage:
@@ -180,15 +178,6 @@ def terms_of_query(query: Query) -> list[QueryTerm]:
     return terms
 
 
-class _Shown(NamedTuple):
-    """A message among the hits: its number in the list, its role, text and matching line."""
-
-    number: int
-    role: str
-    text: str
-    line: str
-
-
 class _HitList(Generic[R]):
     """The hits of one page. A row that shows nothing new increases `repeats` of an earlier hit."""
 
@@ -202,37 +191,18 @@ class _HitList(Generic[R]):
         self._merges = order == "relevance"
         # Numbers of the hits that show the same passage of a session.
         self._passages: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-        self._messages: dict[tuple[str, int], _Shown] = {}
 
     def add(self, doc: R, content: DocText, index: int, score: float) -> None:
         """Add the hit for the match at `index` in the text of a row."""
         hit = hit_at(doc, content, index, score)
-        line = content.text[content.text.rfind("\n", 0, index) + 1 :].partition("\n")[0]
-        line = _LINE_START.sub("", line, count=1)
-        shown = _Shown(len(self.hits), hit.role, content.text, line)
         equal = self._passages[hit.session_id, hit.snippet]
-        if self._merges and hit.kind == "message":
-            # Two messages with the same passage are shown, as they may answer different calls.
-            repeated = equal[0] if len(equal) == 2 else self._shown_change(hit, shown)
-            if repeated is not None:
-                earlier = self.hits[repeated]
-                self.hits[repeated] = replace(earlier, repeats=earlier.repeats + 1)
-                return
-        self._messages[hit.session_id, hit.seq] = shown
+        # Two messages with the same passage are shown, as they may answer different calls.
+        if self._merges and hit.kind == "message" and len(equal) == 2:
+            earlier = self.hits[equal[0]]
+            self.hits[equal[0]] = replace(earlier, repeats=earlier.repeats + 1)
+            return
         equal.append(len(self.hits))
         self.hits.append(replace(hit, next=self._answer(doc, content)))
-
-    def _shown_change(self, hit: Hit, shown: _Shown) -> int | None:
-        """Return the number of the hit that shows the call of this result, or its result.
-
-        Tools that edit files print the lines that the call wrote.
-        """
-        step = {"assistant": 1, "tool": -1}.get(hit.role, 0)
-        other = self._messages.get((hit.session_id, hit.seq + step))
-        if other is None or {hit.role, other.role} != {"assistant", "tool"}:
-            return None
-        call, result = (shown, other) if step == 1 else (other, shown)
-        return other.number if result.line and result.line in call.text else None
 
     def _answer(self, doc: R, content: DocText) -> Hit | None:
         """Return the next message of the branch if this message ends with a question."""
