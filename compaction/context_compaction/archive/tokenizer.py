@@ -31,7 +31,7 @@ from context_compaction.messages.names import STOP_WORDS, pieces_of
 
 _stemmer: Any = import_module("Stemmer")  # PyStemmer has no type annotations
 
-TERMS_VERSION = f"9-{_stemmer.version()}"  # versions of the stemmer may differ
+TERMS_VERSION = f"10-{_stemmer.version()}"  # versions of the stemmer may differ
 MAX_TERM_CHARS = 64  # longer runs, such as base64, are found by their start
 MAX_QUERY_TERMS = 24
 MAX_QUERY_WORDS = 64  # of a phrase, and of the small words of a sentence
@@ -42,12 +42,13 @@ _UNSPACED = (
     "\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 )
 _WORD = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
-_WIDTHS = re.compile("[\ufb00-\ufb06\uff00-\uffef]+")  # and the ligatures from ff to st
+# Tables for `str.translate`. Characters without width are removed.
+_NO_WIDTH = dict.fromkeys((0xAD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF))
+_WIDE = (*range(0xFB00, 0xFB07), *range(0xFF00, 0xFFF0))  # also the ligatures from ff to st
+_WIDTHS = _NO_WIDTH | {code: normalize("NFKC", chr(code)) for code in _WIDE}
 _LATIN = (*range(0xC0, 0x250), *range(0x1E00, 0x1F00))  # letters with accents and others
-_PLAIN = {char: normalize("NFD", char)[0] for char in map(chr, _LATIN)}
-_ACCENTED = re.compile("[\u00c0-\u024f\u1e00-\u1eff]")
-NO_WIDTH = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]+")
-_HASH = re.compile("[0-9a-f]{12,}|[0-9A-F]{12,}")  # commits, request IDs, digests
+_PLAIN = {code: normalize("NFD", chr(code))[0] for code in _LATIN}
+_HEX = frozenset("0123456789abcdef")
 _FIRST_UNSPACED = re.compile(rf"[{_UNSPACED}]")
 _ENDING = re.compile(r"['’](?:s|d|m|t|ll|re|ve)\b", re.IGNORECASE)  # don't, Anna's
 
@@ -140,13 +141,12 @@ def folded(text: str) -> str:
     """Return `text` without accents and width variants, from which words are taken."""
     if text.isascii():
         return text
-    return _ACCENTED.sub(lambda found: _PLAIN[found[0]], _composed(text))
+    return _composed(text).translate(_PLAIN)
 
 
 def _composed(text: str) -> str:
     """Return `text` with one character for each letter and its accents."""
-    plain = normalize("NFC", NO_WIDTH.sub("", text))
-    return _WIDTHS.sub(lambda found: normalize("NFKC", found[0]), plain)
+    return normalize("NFC", text.translate(_WIDTHS))
 
 
 def _runs(text: str) -> list[str]:
@@ -253,11 +253,17 @@ def _parts(run: str) -> tuple[str, ...]:
 
 def _identifier_pieces(run: str) -> list[str]:
     """Return the pieces of an identifier; empty for a single piece and for a hash."""
-    if not run.isascii() or (run.isalpha() and run.islower()) or _HASH.fullmatch(run):
+    if not run.isascii() or (run.isalpha() and run.islower()) or _is_hash(run):
         return []
     pieces = pieces_of(run[:MAX_TERM_CHARS])
     is_hash = len(pieces) > 4 and len(run) < 2 * len(pieces)  # most pieces are single characters
     return pieces if len(pieces) > 1 and not is_hash else []
+
+
+def _is_hash(run: str) -> bool:
+    """Whether a run is a commit, a request ID or a digest."""
+    lower = run.lower()
+    return len(run) >= 12 and run in {lower, run.upper()} and _HEX.issuperset(lower)
 
 
 def _run_words(run: str) -> list[str]:
