@@ -6,27 +6,11 @@ python examples/adapters/langgraph_agent.py
 """
 
 import anyio
-from langchain_core.messages import convert_to_messages, convert_to_openai_messages
 from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from mcp_server_compaction.client import CompactionClient
+from mcp_server_compaction.adapters.langgraph import model_node
 from setting import MAX_STEPS, MODEL, QUESTIONS, opened, report
-
-
-# --8<-- [start:adapter]
-def model_node(compaction: CompactionClient, model):
-    """Return a node that fits the state's messages and sends them to the model."""
-
-    async def call_model(state: MessagesState) -> dict:
-        async def request(fitted):
-            return await model.ainvoke(convert_to_messages(fitted))
-
-        _, reply = await compaction.send(convert_to_openai_messages(state["messages"]), request)
-        return {"messages": [reply]}
-
-    return call_model
-    # --8<-- [end:adapter]
 
 
 async def main() -> None:
@@ -34,7 +18,7 @@ async def main() -> None:
     async with opened() as setting:
         model = ChatOpenAI(model=MODEL, base_url=setting.model_url, api_key="none", max_retries=0)
         graph = StateGraph(MessagesState)
-        graph.add_node("model", model_node(setting.compaction, model.bind_tools(setting.tools)))
+        graph.add_node("model", model_node(model.bind_tools(setting.tools), setting.compaction))
         graph.add_node("tools", ToolNode(setting.tools))
         graph.add_edge(START, "model")
         graph.add_conditional_edges("model", tools_condition)

@@ -10,22 +10,9 @@ run fails; call `await compaction.fit(items, mode="reactive")` before the next r
 
 import anyio
 from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner, function_tool
-from agents.run import CallModelData, ModelInputData
-from mcp_server_compaction.client import CompactionClient
+from mcp_server_compaction.adapters.openai_agents import input_filter
 from openai import AsyncOpenAI
 from setting import MAX_STEPS, MODEL, QUESTIONS, opened, report
-
-
-# --8<-- [start:adapter]
-def fitting(compaction: CompactionClient):
-    """Return a function for `RunConfig.call_model_input_filter`."""
-
-    async def fit(data: CallModelData) -> ModelInputData:
-        items = await compaction.fit(data.model_data.input)
-        return ModelInputData(input=items, instructions=data.model_data.instructions)
-
-    return fit
-    # --8<-- [end:adapter]
 
 
 async def main() -> None:
@@ -35,7 +22,7 @@ async def main() -> None:
         model = OpenAIChatCompletionsModel(model=MODEL, openai_client=client)
         agent = Agent(name="reader", model=model, tools=[*map(function_tool, setting.tools)])
         run_config = RunConfig(
-            call_model_input_filter=fitting(setting.compaction), tracing_disabled=True
+            call_model_input_filter=input_filter(setting.compaction), tracing_disabled=True
         )
         items: list = []
         for question in QUESTIONS:

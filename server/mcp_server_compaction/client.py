@@ -191,14 +191,7 @@ class CompactionClient:
         Raises:
             CompactionError: See `fit`.
         """
-        fitted = await self.fit(messages)
-        try:
-            return fitted, await request(fitted)
-        except Exception as error:
-            if not (is_too_long or is_prompt_too_long)(error):
-                raise
-        fitted = await self.fit(fitted, mode="reactive")
-        return fitted, await request(fitted)
+        return await send_fitted(self.fit, messages, request, is_too_long)
 
     def learn(self, usage: Mapping[str, Any], message_count: int = 1) -> None:
         """Use the provider's token count as the anchor of the next call's estimate.
@@ -243,6 +236,23 @@ class CompactionClient:
             match.history_digests,
         )
         return fitted
+
+
+async def send_fitted(
+    fit: Callable[..., Awaitable[list[Json]]],
+    messages: Sequence[Json],
+    request: Callable[[list[Json]], Awaitable[Reply]],
+    is_too_long: Callable[[Exception], bool] | None = None,
+) -> tuple[list[Json], Reply]:
+    """Send the list that `fit` returns, and a smaller one if it is rejected as too long."""
+    fitted = await fit(messages)
+    try:
+        return fitted, await request(fitted)
+    except Exception as error:
+        if not (is_too_long or is_prompt_too_long)(error):
+            raise
+    fitted = await fit(fitted, mode="reactive")
+    return fitted, await request(fitted)
 
 
 def _match(state: _State | None, messages: Sequence[Json], digests: list[str]) -> _Match:

@@ -67,7 +67,7 @@ def test_framework_with_its_full_history_sends_a_list_that_fits(name: str, tmp_p
     calls, full_lists, compacted_lists = (
         int(part.split()[0]) for part in lines[-1].replace(":", ",").split(",")
     )
-    assert calls >= 17
+    assert calls >= 16
     assert full_lists <= 2
     assert compacted_lists > 0
 
@@ -96,8 +96,87 @@ def test_hooks_of_the_claude_agent_sdk_shorten_a_large_output(tmp_path: Path) ->
         check=True,
     )
     changed = json.loads(done.stdout)["hookSpecificOutput"]["updatedToolOutput"]
-    assert "read_persisted_output o_" in changed["stdout"]
+    assert changed["stdout"].startswith('<persisted-output id="o_')
     assert len(changed["stdout"]) < len(text) / 10
+
+
+# Calls LangChain's agent without `await`, once inside an event loop, with a model that counts.
+CALL_BLOCKING = """
+import asyncio, sys
+from langchain.agents import create_agent
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from mcp_server_compaction.adapters.langchain import CompactionMiddleware
+
+class Model(GenericFakeChatModel):
+    def bind_tools(self, tools, **_):
+        print(sorted(tool.name for tool in tools))
+        return self
+
+    def _generate(self, messages, *others, **more):
+        print(sum(len(str(message.content)) for message in messages))
+        return super()._generate(messages, *others, **more)
+
+model = Model(messages=iter([AIMessage("one"), AIMessage("two")]))
+middleware = CompactionMiddleware(archive=sys.argv[1], context_window=20_000)
+agent = create_agent(model, [], middleware=[middleware])
+messages = [{"role": "user", "content": f"{n}: " + "word " * 2_000} for n in range(9)]
+messages = [one for user in messages for one in (user, {"role": "assistant", "content": "yes"})]
+messages.append({"role": "user", "content": "And now?"})
+print(agent.invoke({"messages": messages})["messages"][-1].content)
+
+async def main():
+    print(agent.invoke({"messages": messages})["messages"][-1].content)
+
+asyncio.run(main())
+"""
+
+
+def test_langchain_adapter_works_without_await_and_adds_the_archive_tools(tmp_path: Path) -> None:
+    needs("langchain")
+    done = subprocess.run(
+        [sys.executable, "-c", CALL_BLOCKING, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=True,
+    )
+    names, first, answer, *again = done.stdout.splitlines()
+    assert names == "['read_persisted_output', 'search_transcript']"
+    assert int(first) < 80_000  # of 90,000
+    assert answer == "one"
+    assert again == [names, first, "two"]  # the same list again
+
+
+def imported(module: str, *folders: Path) -> str:
+    """Return the error of an import, with folders before all others on the path."""
+    path = os.pathsep.join([*map(str, folders), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, "-c", f"import mcp_server_compaction.adapters.{module}"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        timeout=150,
+        check=False,
+    )
+    return done.stderr
+
+
+def test_adapter_names_the_version_of_mcp_that_its_framework_needs(tmp_path: Path) -> None:
+    folder = tmp_path / "langgraph-9.0.dist-info"
+    folder.mkdir()
+    requires = "Requires-Dist: mcp[cli]<2,>=1.9\nRequires-Dist: mcp>9 ; extra == 'x'\n"
+    metadata = f"Metadata-Version: 2.1\nName: langgraph\nVersion: 9.0\n{requires}"
+    (folder / "METADATA").write_text(metadata, encoding="utf-8")
+    error = imported("langgraph", tmp_path)
+    assert "langgraph needs mcp<2,>=1.9" in error
+    assert "environment of its own" in error
+
+
+def test_adapter_names_the_command_that_installs_its_framework() -> None:
+    if importlib.util.find_spec("langgraph") is not None:
+        pytest.skip("langgraph is installed")
+    assert "Run: pip install langgraph" in imported("langgraph")
 
 
 def test_adapters_are_all_tested() -> None:

@@ -33,6 +33,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from context_compaction import CompactionError, JsonObject, is_list, is_object
 from mcp.shared.message import SessionMessage
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     CallToolRequestParams,
@@ -45,7 +46,7 @@ from mcp_types import (
     RequestId,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from mcp_server_compaction.protocol.deps import Deps
 from mcp_server_compaction.protocol.tools import call_tool, tool_definitions
@@ -128,6 +129,8 @@ class Proxy:
                 return
             request_id: Any = params.get("requestId")
             is_cancel = message.method == "notifications/cancelled"
+            if is_cancel and not isinstance(request_id, str | int):
+                return
             for upstream in self.upstreams:
                 if not is_cancel or upstream.cancel(request_id):
                     upstream.post(message)
@@ -211,18 +214,19 @@ class Proxy:
         kind, is sent to the next server if one refuses it.
         """
         params: JsonObject = message.params or {}
-        ref = params["ref"] if is_object(params.get("ref")) else {}
+        ref: JsonObject = params["ref"] if is_object(params.get("ref")) else {}
         name, uri = params.get("name", ref.get("name")), params.get("uri", ref.get("uri"))
         if self._single is not None:
             yield self._single, message
         elif isinstance(name, str):
             prefix, _, own_name = name.partition(SEPARATOR)
             if prefix in self._by_name:
-                renamed = {**ref, "name": own_name}
-                named = {"ref": renamed} if ref else {"name": own_name}
+                named: JsonObject = {"name": own_name}
+                if ref:
+                    named = {"ref": {**ref, "name": own_name}}
                 request = message.model_copy(update={"params": {**params, **named}})
                 yield self._by_name[prefix], request
-        elif uri in self._owners:
+        elif isinstance(uri, str) and uri in self._owners:
             yield self._owners[uri], message
         else:
             for upstream in self.upstreams:
@@ -282,15 +286,16 @@ class Proxy:
             answer: Any = answers[0][1].model_copy(update={"id": message.id})
             if results:
                 own = results[0][1]
-                capabilities = {"tools": {}, **(own.get("capabilities") or {})}
-                changed = {**own, "capabilities": capabilities}
+                capabilities: JsonObject = {"tools": {}, **(own.get("capabilities") or {})}
+                changed: JsonObject = {**own, "capabilities": capabilities}
                 answer = answer.model_copy(update={"result": changed})
             await self._send(answer)
             return
         asked = (message.params or {}).get("protocolVersion")
+        versions = [str(result.get("protocolVersion") or asked) for _, result in results]
         texts = ((name, result.get("instructions")) for name, result in results)
         result: JsonObject = {
-            "protocolVersion": min((one["protocolVersion"] for _, one in results), default=asked),
+            "protocolVersion": min(versions, default=asked),
             "capabilities": _CAPABILITIES,
             "serverInfo": {
                 "name": "mcp-server-compaction",
@@ -396,8 +401,18 @@ class Proxy:
     async def _answer_own(self, message: JSONRPCRequest, name: str) -> None:
         context: Any = SimpleNamespace(lifespan_context=self._deps, request=None)
         arguments = (message.params or {}).get("arguments")
-        reply = await call_tool(context, CallToolRequestParams(name=name, arguments=arguments))
-        await self._send(_response(message, _as_json(reply)))
+        try:
+            params = CallToolRequestParams(name=name, arguments=arguments)
+            reply = await call_tool(context, params)
+        except ValidationError as error:
+            await self._send(_error(message, INVALID_PARAMS, str(error)))
+        # Every other exception is a fault, which must not end the connections of the servers.
+        except Exception:
+            _logger.exception("%s failed unexpectedly", name)
+            text = f"{name} failed because of a fault in the proxy. See its log on standard error."
+            await self._send(_error(message, INTERNAL_ERROR, text))
+        else:
+            await self._send(_response(message, _as_json(reply)))
 
 
 def _has_chars(value: Any, count: int) -> bool:

@@ -95,13 +95,13 @@ def server_of(name: str, entry: Json) -> WrappedServer:
         problem = "has variables (${…} or envFile) that only its host can read"
     if problem:
         raise SettingsError(f"The server {name!r} {problem}. It cannot be wrapped.")
-    variables = fields.get("env") or fields.get("envs") or fields.get("environment") or {}
+    variables = fields.get("env") or fields.get("envs") or fields.get("environment")
     cwd = fields.get("cwd")
     return WrappedServer(
         [str(word) for word in words],
         None if words else str(url),
         {key: str(value) for key, value in as_object(fields.get("headers")).items()},
         name,
-        {key: str(value) for key, value in as_object(variables).items()},
+        {key: str(value) for key, value in as_object(variables or {}).items()},
         str(cwd) if cwd else None,
     )

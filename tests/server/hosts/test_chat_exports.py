@@ -136,8 +136,8 @@ def test_search_and_read_cover_imported_chats_of_both_services(tmp_path: Path) -
 def test_import_adds_only_new_messages_when_a_later_export_has_more(tmp_path: Path) -> None:
     file = zipped(tmp_path / "export.zip", **{"conversations.json": [CLAUDE]})
     assert "2 new messages" in run(tmp_path, "import", file)
-    more = {"sender": "human", "text": "And in winter?", "content": []}
-    longer = {**CLAUDE, "chat_messages": [*CLAUDE["chat_messages"], more]}
+    more: dict[str, Any] = {"sender": "human", "text": "And in winter?", "content": []}
+    longer: dict[str, Any] = {**CLAUDE, "chat_messages": [*CLAUDE["chat_messages"], more]}
     zipped(file, **{"conversations.json": [longer]})
     assert "1 new messages" in run(tmp_path, "import", file)
 

@@ -114,7 +114,7 @@ async def test_server_that_ends_is_reported_and_started_again(tmp_path: Path) ->
             changed.set()
 
     servers = {"bad": MISCHIEVOUS, "good": MISCHIEVOUS}
-    options = {"logging_callback": log, "message_handler": note}
+    options: Any = {"logging_callback": log, "message_handler": note}
     async with wrapped(tmp_path, servers, **options) as client:
         first = text_of(await client.call_tool("bad__pid", {}))
         with pytest.raises(MCPError, match=r"server .bad. ended\. It is restarted in 0\.5 s"):
@@ -166,6 +166,48 @@ async def test_mischief_of_one_server_does_not_block_another(tmp_path: Path, mis
         if mischief == "hang":
             tasks.cancel_scope.cancel()
     assert order == (["good"] if mischief == "hang" else ["good", "bad"])
+
+
+ODD_REQUESTS: list[tuple[str, Any]] = [
+    ("tools/call", {"name": READ, "arguments": 7}),
+    ("tools/call", {"name": SEARCH, "arguments": {"query": None}}),
+    ("tools/call", {"name": ["x"]}),
+    ("prompts/get", {"name": None}),
+    ("resources/read", {"uri": ["x"]}),
+    ("completion/complete", {"ref": "x", "argument": 1}),
+    ("completion/complete", {"ref": {"type": "ref/prompt", "name": 5}}),
+    ("unknown/method", None),
+    ("tools/list", {"cursor": {}}),
+]
+
+
+async def test_odd_requests_get_an_answer_and_stop_nothing(tmp_path: Path) -> None:
+    config = tmp_path / "servers.json"
+    config.write_text(json.dumps({"mcpServers": {"one": TALKATIVE}}), encoding="utf-8")
+    command = [*PROXY, "--archive", str(tmp_path / "a"), "wrap", "--config", str(config)]
+    start: dict[str, Any] = {"protocolVersion": "2025-06-18", "capabilities": {}}
+    start["clientInfo"] = {"name": "test", "version": "1"}
+    requests: list[tuple[str, Any]] = [("initialize", start), *ODD_REQUESTS, ("ping", {})]
+    with anyio.fail_after(150):
+        async with await anyio.open_process(command, stderr=None) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            cancel: Any = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
+            lines = [cancel | {"params": {"requestId": []}}]
+            lines += [
+                {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+                for number, (method, params) in enumerate(requests)
+            ]
+            for line in lines:
+                if line.get("params") is None:
+                    del line["params"]
+                await process.stdin.send(json.dumps(line).encode() + b"\n")
+            answered: set[int] = set()
+            text = b""
+            while len(answered) < len(requests):
+                *complete, text = (text + await process.stdout.receive()).split(b"\n")
+                answered |= {json.loads(line).get("id") for line in complete} - {None}
+            await process.stdin.aclose()
 
 
 def test_names_that_would_collide_are_changed_and_reported(tmp_path: Path) -> None:
