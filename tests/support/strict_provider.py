@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -249,7 +250,8 @@ def shared_prefix(earlier: Request, later: Request) -> float:
     after = b"".join(part for part, _ in prompt_parts(later))
     if after.startswith(before):
         return 1.0
-    same = next(i for i, (x, y) in enumerate(zip(before, [*after, -1], strict=False)) if x != y)
+    sizes = range(1, len(before) + 1)
+    same = bisect_left(sizes, x=True, key=lambda size: not after.startswith(before[:size]))
     return same / len(before)
 
 
