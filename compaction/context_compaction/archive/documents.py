@@ -195,6 +195,10 @@ def _paths(arguments: Any) -> Iterator[str]:
 # Hosts put elements with the environment, notes and instructions before the user's own words, and
 # commands that the host itself runs.
 _HOST_ELEMENT = re.compile(r"\s*<([a-z][a-z_-]*)>.*?</\1>", re.DOTALL)
+# Instructions, attachments and IDs that hosts send in the role of the user.
+_HOST_TEXT = re.compile(
+    r"# AGENTS\.md instructions for |[a-z]+(?:_[a-z]+)+\n\w+: |[0-9a-f]{8}-[0-9a-f-]{27}\s*\Z"
+)
 _HOST_COMMAND = re.compile(r"/[\w:-]+\s*(?:\n|\Z)")
 
 
@@ -203,7 +207,7 @@ def title_of(text: str) -> str:
     while element := _HOST_ELEMENT.match(text):
         text = text[element.end() :]
     text = text.strip()
-    if _HOST_COMMAND.match(text):
+    if _HOST_COMMAND.match(text) or _HOST_TEXT.match(text):
         return ""
     line = " ".join(text.split("\n", 1)[0].split())
     line = line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1] + "…"

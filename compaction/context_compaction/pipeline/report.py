@@ -319,6 +319,7 @@ def _receipt(result: CompactResult, done: Finished) -> JsonObject:
         "warnings": list(result.warnings),
         "context_window": window_of(context.request),
         "policy": policy_named(context.request.policy).name,
+        "counted_for": context.request.model,
         "cache": _cache_effect(parsed, messages, context.count) if result.changed else None,
         "writer": words.writer if is_cut else None,
         "model": words.model,

@@ -108,6 +108,25 @@ def compare(
     say("compacted: requests with a changed message list. too long: requests above the window.")
     say("recall: names that the model used again and that the request contained.")
     say("cached: input read from the cache. re-billed: tokens written to the cache again.")
+    say()
+    say(conclusion(rows))
+
+
+def conclusion(rows: Sequence[PolicyRow]) -> str:
+    """Return the result in one sentence.
+
+    It names the policy default, or the cheapest policy whose requests all fit.
+    """
+    without, *policies = rows
+    fitting = [row for row in policies if not row.calls_over] or policies
+    chosen = min(fitting, key=lambda row: (row.policy != "default", row.cost_usd))
+    kept = chosen.recall / without.recall if without.recall else 1.0
+    over = f", and {without.calls_over} requests would have been too long without it"
+    return (
+        f"{chosen.policy} would have cost ${chosen.cost_usd:.2f} instead of "
+        f"${without.cost_usd:.2f} and kept {kept:.0%} of the names that the model used again"
+        f"{over if without.calls_over else ''}."
+    )
 
 
 def _request(given: Input, model: str | None, window: int | None) -> CompactRequest:

@@ -83,11 +83,11 @@ async def context_now(request: PageRequest) -> Page:
     The page contains a form. Browsers then request `part=counted`, because counting takes time.
     """
     info = await request.archive.session_info(request.path("session_id"))
-    policy = request.query.get("policy", request.config.policy)
-    if policy not in POLICIES:
-        raise QueryError(f"Unknown policy {policy[:60]!r}. Available: {', '.join(POLICIES)}.")
     receipts = await request.archive.receipts(info.session_id)
     receipt = next(filter(is_compaction, reversed(receipts)), JsonObject())
+    policy = request.query.get("policy") or receipt.get("policy") or request.config.policy
+    if policy not in POLICIES:
+        raise QueryError(f"Unknown policy {policy[:60]!r}. Available: {', '.join(POLICIES)}.")
     model = request.query.get("model") or counted_model(receipt) or request.config.model
     window = number_field(request.query, "window") or receipt.get("context_window")
     compact_request = CompactRequest(
@@ -98,17 +98,30 @@ async def context_now(request: PageRequest) -> Page:
         policy=policy,
         summarizer="extractive",
     )
-    values = {"info": info, "request": compact_request, "policies": tuple(POLICIES)}
+    values = {
+        "info": info,
+        "request": compact_request,
+        "policies": tuple(POLICIES),
+        "is_known": bool(receipt) and not {"policy", "window", "model"} & request.query.keys(),
+    }
     if not request.includes("counted"):
         return Page("context.html", {"session_id": info.session_id}, values)
-    document, counted = await _counted(request, compact_request)
+    # The caller may have set more of the budget than this page knows.
+    known: JsonObject = receipt["tokens"] if values["is_known"] else {}
+    document, counted = await _counted(request, compact_request, known)
     return Page("context_counted.html", document, values | counted)
 
 
 async def _counted(
-    request: PageRequest, compact_request: CompactRequest
+    request: PageRequest, compact_request: CompactRequest, known: JsonObject
 ) -> tuple[JsonObject, dict[str, Any]]:
-    """Return the JSON document and the template values of the counted part."""
+    """Return the JSON document and the template values of the counted part.
+
+    Args:
+        request: The request.
+        compact_request: The plan to make.
+        known: Trigger and target of the session; empty if the plan decides.
+    """
     session_id, window = str(compact_request.session_id), compact_request.context_window or 0
     # Only the newest 20,000 messages: a window hardly holds more.
     format, raws = await request.archive.context(session_id, after=-20_000)
@@ -117,16 +130,19 @@ async def _counted(
     trigger, plan = window, None
     if raws:
         trigger, plan = await _plan(request, replace(compact_request, format=format), raws)
+    trigger = known.get("trigger", trigger)
     tokens_by_kind = _tokens_by_kind(pieces)
     used = sum(tokens_by_kind.values())
     free, reserve = max(0, trigger - used), max(0, window - max(trigger, used))
     parts = [*tokens_by_kind.items(), ("free", free), ("reserve", reserve)]
-    largest = sorted(pieces, key=lambda piece: -piece.tokens)[:25]
+    largest = sorted(pieces, key=lambda piece: -piece.tokens)[:10]
     document: JsonObject = {
         "session_id": session_id,
         "message_count": len(raws),
         "context_window": window,
+        "policy": compact_request.policy,
         "trigger_tokens": trigger,
+        "target_tokens": known.get("target", plan.tokens.target if plan else None),
         "used_tokens": used,
         "free_tokens": free,
         "tokens_by_kind": tokens_by_kind,
@@ -138,11 +154,12 @@ async def _counted(
     texts: dict[int | None, str] = {piece.message: piece.text for piece in reversed(pieces)}
     savings = [e for e in plan.edits if e.tokens_before > e.tokens_after] if plan else []
     savings.sort(key=lambda edit: edit.tokens_after - edit.tokens_before)
+    planned = {**plan.receipt, "tokens": None} if plan else JsonObject()
     return document, {
         "scale": 1000 / max(window, trigger, used, 1),
         "parts": [(kind, _NAMES[kind], tokens) for kind, tokens in parts if tokens],
         "plan": plan,
-        "sentences": [*receipt_sentences(plan.receipt)] if plan and plan.receipt else [],
+        "sentences": [*receipt_sentences(planned)],
         "savings": [(e, texts.get(e.index, e.note)) for e in savings[:100]],
     }
 

@@ -128,7 +128,9 @@ def change(number: int) -> str:
 
 
 def counted_model(receipt: Mapping[str, Any]) -> str | None:
-    """Return the model family for which a compaction counted tokens, or None if unknown."""
+    """Return the model for which a compaction counted tokens, or its family; None if unknown."""
+    if receipt.get("counted_for"):
+        return str(receipt["counted_for"])
     tokens: Mapping[str, Any] = receipt.get("tokens") or {}
     family = str(tokens.get("method", "")).rpartition("/")[2]
     if family in ("", "unknown"):

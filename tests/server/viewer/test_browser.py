@@ -149,6 +149,7 @@ def test_plans_of_compaction_and_pruning_change_nothing(
 ) -> None:
     page.goto(f"{_base(address)}/sessions/main/context")
     page.wait_for_selector("svg.bar")
+    page.click("text=Try another policy")
     page.select_option("select[name=policy]", "economy")
     page.click("button:text-is('Plan')")
     page.wait_for_selector("text=What the next compaction would do")
