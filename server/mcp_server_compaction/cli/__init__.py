@@ -14,7 +14,7 @@ from typing import Any, get_args
 import click
 from context_compaction import CompactionError, QueryError, SettingsError
 
-from mcp_server_compaction.cli.terminal import Failure, WrongOption, escaped
+from mcp_server_compaction.cli.terminal import Failure, WrongOption, escaped, wrapped
 from mcp_server_compaction.config import (
     ARCHIVE_VARIABLE,
     IMPORT_VARIABLE,
@@ -48,6 +48,18 @@ class Program(click.Group):
         """Return the names of all commands."""
         return sorted(_MODULES)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each command with the whole first sentence of its help."""
+        rows = [
+            (name, (command.help or "").partition("\n\n")[0].replace("\n", " "))
+            for name in self.list_commands(ctx)
+            if (command := self.get_command(ctx, name)) is not None
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl([
+                (name, f"{text.partition('. ')[0].rstrip('.')}.") for name, text in rows
+            ])
+
     def get_command(
         self,
         ctx: click.Context,  # noqa: ARG002 - click's signature
@@ -64,6 +76,9 @@ class Program(click.Group):
         """Run the command, and turn expected errors into messages with an exit code."""
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            message = wrapped(error.format_message(), prefix="Error: ")
+            raise click.UsageError(message, error.ctx) from error
         except (SettingsError, QueryError) as error:
             raise WrongOption(escaped(str(error))) from error
         except CompactionError as error:

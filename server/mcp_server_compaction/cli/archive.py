@@ -99,11 +99,20 @@ def search(
     if as_json:
         say_exactly(json.dumps(result.model_dump(mode="json", exclude_none=True), indent=1))
     else:
+        shown: dict[str, str] = {}
         for hit in result.hits:
             line = f" line {hit.line}" if hit.line else ""
             time = hit.time.replace("T", " ")
-            say(f"{short_pointer(hit.pointer)}{line}  {hit.tool_name or hit.role}  {time}")
-            say(f"    {' '.join(hit.snippet.split())}")
+            heading = f"{short_pointer(hit.pointer)}{line}  {hit.tool_name or hit.role}  {time}"
+            snippet = " ".join(hit.snippet.split())
+            if snippet in shown:
+                say(f"{heading}  same text as {shown[snippet]}")
+                continue
+            shown[snippet] = f"{short_pointer(hit.pointer)}{line}"
+            say(heading)
+            say(f"    {snippet}")
+            if hit.note:
+                say(f"    {hit.note}")
             if hit.next is not None:
                 say(f"    next, {hit.next.role}: {' '.join(hit.next.snippet.split())}")
     at_least = "" if result.total_is_exact else "at least "
@@ -120,17 +129,17 @@ def search(
     "--json", "as_json", is_flag=True, help="Print messages as exact JSON lines, not as text."
 )
 @click.option(
-    "--out",
+    "--save",
     type=click.Path(dir_okay=False),
     help="Restore the content to this new file (default: printed).",
 )
 @click.pass_context
-def read(context: click.Context, pointer: str, as_json: bool, out: str | None) -> None:
+def read(context: click.Context, pointer: str, as_json: bool, save: str | None) -> None:
     """Print the full content at POINTER: an output, messages, a file or a plan."""
 
     async def print_source(archive: Archive) -> str:
         source = await open_source(archive, pointer, as_json=as_json)
-        async with nullcontext() if out is None else await anyio.open_file(out, "xb") as file:
+        async with nullcontext() if save is None else await anyio.open_file(save, "xb") as file:
             # An output may be larger than memory. An empty output is read to check that it exists.
             for offset in range(0, max(1, source.size_chars), _CHUNK_CHARS):
                 text = await source.characters(offset, _CHUNK_CHARS)
@@ -147,8 +156,8 @@ def read(context: click.Context, pointer: str, as_json: bool, out: str | None) -
         raise NotFoundError(f"{error} {hint}") from error
     if note:
         say(note, err=True)
-    if out is not None:
-        say(f"Restored to: {out}")
+    if save is not None:
+        say(f"Restored to: {save}")
 
 
 def _print_exactly(text: str) -> None:

@@ -37,6 +37,7 @@ from context_compaction import compact as compact_messages
 from mcp_server_compaction.cli.terminal import (
     async_report,
     config_of,
+    grouped,
     json_option,
     progress,
     say,
@@ -423,12 +424,8 @@ def _print_report(outcome: _Outcome, options: _Options, config: Config) -> None:
         address = config.archive_address
         place = config.archive_folder if address is None else shown_address(address)
         say(f"Archived: session {session} (all messages) in {place}")
-        say(f'Search it: {own_command()} search "WORDS"')
-        say(f"Read it: {own_command()} read {session}/0-9")
     if options.out is not None:
         say(f"Messages written to: {options.out}")
-    elif not options.is_plan:
-        say("Save the messages: add --out FILE")
     say()
     say(
         f"Trigger: {tokens.trigger:,} tokens. Target: {tokens.target:,}. Result: {tokens.after:,} "
@@ -444,11 +441,28 @@ def _print_report(outcome: _Outcome, options: _Options, config: Config) -> None:
         say("These pieces cannot shrink:")
         for line in irreducible_lines(result):
             say(f"  {line}")
-    for line in [*outcome.notes, *result.warnings]:
+    for line in grouped([*outcome.notes, *result.warnings]):
         say(f"Note: {line}")
     _print_summary(result)
     if options.resume is not None:
         print_resume(outcome.resumable, is_plan=options.is_plan)
+    _print_next_steps(result, options)
+
+
+def _print_next_steps(result: CompactResult, options: _Options) -> None:
+    """Print what a person may do with the result, the most likely step first."""
+    session = short_session(result.session_id)
+    say()
+    if options.is_plan:
+        say("Next: omit --mode plan to compact.")
+        return
+    if result.changed and options.out is None and options.resume is None:
+        say("Next: add --out FILE to save the messages, or --resume HOST to continue in a host.")
+    say(f"See what changed: {own_command()} view")
+    say(f'Search it: {own_command()} search "WORDS" --session {session}')
+    say(f"Read it: {own_command()} read {session}/0-9")
+    if result.status == "compacted":
+        say(f"Take it back: {own_command()} undo {session}")
 
 
 def _print_headline(outcome: _Outcome, *, is_plan: bool) -> None:

@@ -10,9 +10,9 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import anyio
 import click
@@ -39,11 +39,18 @@ _CONTROLS = re.compile(
 )
 
 
+_MESSAGE_NOTE = re.compile(r"Message (\d+): ")
+_LISTED_NUMBERS = 6
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
 class Failure(click.ClickException):
     """An expected failure: its text is printed on standard error, and the exit code is 1."""
+
+    def show(self, file: IO[Any] | None = None) -> None:  # noqa: ARG002 - click's signature
+        """Print the text, wrapped between words on a terminal."""
+        say(f"Error: {self.format_message()}", err=True)
 
 
 class WrongOption(Failure):
@@ -84,11 +91,23 @@ def escaped(text: str) -> str:
 
 def say(text: str = "", *, err: bool = False) -> None:
     """Print text for people. On a terminal, long lines are wrapped between words."""
+    click.echo(wrapped(text, err=err), err=err)
+
+
+def wrapped(text: str, *, prefix: str = "", err: bool = True) -> str:
+    """Return text for people, wrapped between words if the stream is a terminal.
+
+    Args:
+        text: The text.
+        prefix: What is printed before it on the first line.
+        err: Whether it is printed on standard error, or else on standard output.
+    """
     text = escaped(text)
-    if (sys.stderr if err else sys.stdout).isatty():
-        width = shutil.get_terminal_size().columns
-        text = "\n".join(_wrapped(line, width) for line in text.split("\n"))
-    click.echo(text, err=err)
+    if not (sys.stderr if err else sys.stdout).isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    lines = (prefix + text).split("\n")
+    return "\n".join(_wrapped(line, width) for line in lines).removeprefix(prefix)
 
 
 def _wrapped(line: str, width: int) -> str:
@@ -99,6 +118,27 @@ def _wrapped(line: str, width: int) -> str:
     return textwrap.fill(
         line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
+
+
+def grouped(notes: Sequence[str]) -> list[str]:
+    """Return notes, with those that differ only in the number of their message as one line."""
+    numbers: dict[str, list[str]] = {}
+    for note in dict.fromkeys(notes):
+        match = _MESSAGE_NOTE.match(note)
+        numbers.setdefault(note[match.end() :] if match else note, []).append(
+            match[1] if match else ""
+        )
+    lines: list[str] = []
+    for text, found in numbers.items():
+        named = [number for number in found if number]
+        listed = ", ".join(named[:_LISTED_NUMBERS])
+        if len(named) > _LISTED_NUMBERS:
+            listed += f" and {len(named) - _LISTED_NUMBERS} more"
+        prefix = {0: "", 1: f"Message {listed}: "}.get(
+            len(named), f"{len(named)} messages ({listed}): "
+        )
+        lines.append(prefix + text)
+    return lines
 
 
 def say_exactly(text: str, *, err: bool = False) -> None:
@@ -136,11 +176,14 @@ def progress(description: str) -> Generator[Report]:
 
         yield report_line
         return
+    # The rest of the line is for the step, whose figures are cut if they do not fit.
+    width = max(10, shutil.get_terminal_size().columns - len(description) - 36)
+
+    def shown(step: str | None) -> str | None:
+        return step and textwrap.shorten(escaped(step), width, placeholder=" …")
+
     bar: ProgressBar[str] = click.progressbar(
-        length=1_000,
-        label=description,
-        file=sys.stderr,
-        item_show_func=lambda step: step and escaped(step),
+        length=1_000, label=description, file=sys.stderr, width=12, item_show_func=shown
     )
     with bar:
         yield lambda share, step: bar.update(int(share * 1_000) - bar.pos, step)

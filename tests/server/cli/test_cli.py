@@ -244,6 +244,9 @@ def test_compare_reports_every_policy_and_creates_no_archive(
     for column in ("too long", "recall", "cached", "re-billed", "cost"):
         assert column in output
     assert max(map(len, output.splitlines()[:12])) <= 80
+    conclusion = output.splitlines()[-1]
+    assert conclusion.startswith("default would have cost $")
+    assert "of the names that the model used again" in conclusion
     report = json.loads(run(*command, "--json").stdout)
     assert (report["window"], report["price_usd"]) == (8_000, 3.0)
     without, row = report["policies"]
@@ -345,3 +348,40 @@ def test_compact_says_how_to_compact_below_the_trigger(run: Run, tmp_path: Path)
     path.write_text(json.dumps([{"role": "user", "content": "hi"}]), encoding="utf-8")
     assert "--target N or --mode full" in run("compact", path).stdout
     assert "--target N or --mode full" not in run("compact", path, "--mode", "record").stdout
+
+
+def test_compact_ends_with_the_next_steps(run: Run, transcript: Path) -> None:
+    lines = run("compact", transcript, "--target", "12000").stdout.rstrip().split("\n")
+    last = lines[lines.index("") :][-5:]
+    assert last[0].startswith("Next: add --out FILE")
+    assert [line.partition(":")[0] for line in last[1:]] == [
+        "See what changed", "Search it", "Read it", "Take it back",
+    ]  # fmt: skip
+    plan = run("compact", transcript, "--target", "12000", "--mode", "plan").stdout
+    assert plan.rstrip().endswith("Next: omit --mode plan to compact.")
+
+
+def test_read_restores_content_to_a_new_file(run: Run, transcript: Path, tmp_path: Path) -> None:
+    run("compact", transcript, "--target", "12000", "--session", "s")
+    restored = tmp_path / "restored.txt"
+    assert "Restored to" in run("read", "s/2", "--json", "--save", restored).stdout
+    assert json.loads(restored.read_text("utf-8")) == conversation()[2]
+    assert "exists" in run("read", "s/2", "--save", restored, code=1).stderr
+    run("read", "s/999", "--save", tmp_path / "none.txt", code=1)
+    assert not (tmp_path / "none.txt").exists()
+
+
+def test_search_prints_equal_passages_once(run: Run, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(story(turns=1)), encoding="utf-8")
+        run("compact", path, "--mode", "record", "--session", name)
+    lines = run("search", "INV-4711 invoices March rounded", "--role", "user").stdout.split("\n")
+    assert sum("rounded wrongly" in line for line in lines) == 1
+    assert sum("same text as" in line for line in lines) == 1
+
+
+def test_help_lists_each_command_with_a_whole_sentence(run: Run) -> None:
+    commands = run("--help").stdout.partition("Commands:")[2]
+    assert "..." not in commands
+    assert "Archive session files of Claude Code, Codex and pi" in " ".join(commands.split())

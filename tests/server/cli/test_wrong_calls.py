@@ -29,7 +29,7 @@ ARGUMENTS = {
 FREE = {
     "--archive", "--model", "--instructions", "--pin", "--user", "--tool",
     "--path", "--unix-socket", "--audit-log", "--oauth-audience",
-    "--oauth-tenant-claim",
+    "--oauth-tenant-claim", "--save",
 }  # fmt: skip
 INVALID = {
     "--session": "a/b",

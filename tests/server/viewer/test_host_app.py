@@ -56,8 +56,10 @@ window.addEventListener("message", ({ data, source }) => {
     answer({ protocolVersion: data.params.protocolVersion, hostInfo: { name: "h", version: "1" },
              hostCapabilities: { serverTools: {} }, hostContext: { theme: "dark" } });
   else if (data.method === "tools/call")
-    answer({ content: [{ type: "text", text: "the original of " +
-             data.params.arguments.output_id }] });
+    answer({ content: [
+      { type: "text", text: `the original of ${data.params.arguments.output_id} has timeout` },
+      { type: "text", text: `[o_1: Characters ${data.params.arguments.offset}-` +
+        `${data.params.arguments.offset + 4000} of 10000. Read on with offset.]` } ] });
 });
 window.notify = ([name, params]) => frame.contentWindow.postMessage(
   { jsonrpc: "2.0", method: `ui/notifications/${name}`, params }, "*");
@@ -96,14 +98,23 @@ def test_document_shows_a_compaction_and_a_search_and_reads_originals(
     page.evaluate("notify", ["tool-result", compacted])
     app.locator("h1").wait_for()
     assert "tokens" in app.locator("h1").inner_text()
+    shown = app.locator("main").inner_text()
+    assert "Everything that left it is in the archive" in shown
+    assert "structuredContent" not in shown
     app.locator(".names button").last.click()
-    app.locator("pre.read >> text=the original of").wait_for()
+    app.locator(".read >> text=the original of").wait_for()
+    assert "Read on with offset" not in app.locator("main").inner_text()
+    app.locator("text=Characters 0 to 4,000 of 10,000").wait_for()
+    app.locator("text=Next part").click()
+    app.locator("text=Characters 4,000 to 8,000 of 10,000").wait_for()
+    app.locator("text=Previous part").click()
+    app.locator("text=Characters 0 to 4,000 of 10,000").wait_for()
     page.evaluate("notify", ["tool-input", {"arguments": {"query": "onerror trust"}}])
     page.evaluate("notify", ["tool-result", found])
     app.locator(".hit").first.wait_for()
     assert PAYLOADS[2][:20] in app.locator("main").inner_text()
     assert app.locator("mark").first.inner_text().lower() in {"onerror", "trust"}
-    app.locator(".hit button").first.click()
-    app.locator("pre.read >> text=the original of").wait_for()
+    app.locator(".hit > button").first.click()
+    app.locator(".read >> text=the original of").wait_for()
     assert monitor.is_clean(), monitor
     page.close()

@@ -54,9 +54,21 @@
   const textOf = (result) =>
     (result?.content ?? []).filter((part) => part.type === "text").map((part) => part.text).join("\n");
 
+  // Replies have instructions for the model, so people get sentences of their own.
+  const SENTENCES = {
+    compacted: "The conversation was compacted. Everything that left it is in the archive and can be read below.",
+    unchanged: "The conversation fits its window. Nothing was changed.",
+    repaired: "Messages that the provider would refuse were repaired. Nothing else was changed.",
+    planned: "This is a plan. Nothing was changed.",
+    prepared: "A compaction was prepared. It takes effect with the next request.",
+    needs_summary: "The model is asked to write a summary. Nothing was changed yet.",
+    no_progress: "Nothing could be made smaller. The reasons are listed below.",
+    undone: "A compaction was undone. Nothing was deleted.",
+  };
   function showCompaction(content) {
     const { before, after, trigger, target } = content.tokens;
-    add("h1", `${content.status}: ${number(before)} → ${number(after)} tokens`, main);
+    add("h1", before === after ? `${number(after)} tokens` : `${number(before)} → ${number(after)} tokens`, main);
+    add("p", SENTENCES[content.status] ?? content.status, main);
     const meter = add("meter", null, main);
     meter.max = Math.max(before, trigger, 1);
     meter.value = after;
@@ -142,14 +154,33 @@
       add("p", error.message, main, "bad");
     }
   }
-  async function read(pointer, parent) {
-    parent.querySelector("pre.read")?.remove();
-    const original = add("pre", "…", parent, "read");
+  /* Shows a part of an original. The app itself calls the tool, so this costs no tokens. */
+  async function read(pointer, parent, offset = 0) {
+    for (const shown of parent.querySelectorAll(".read")) shown.remove();
+    const original = add("div", null, parent, "read");
+    add("pre", "…", original);
+    let parts;
     try {
-      original.textContent = textOf(await request("tools/call", { name: "read_persisted_output", arguments: { output_id: pointer } }));
+      parts = (await request("tools/call", { name: "read_persisted_output", arguments: { output_id: pointer, offset } })).content;
     } catch (error) {
-      original.textContent = error.message;
+      original.firstChild.textContent = error.message;
+      return;
     }
+    original.replaceChildren();
+    const text = parts?.[0]?.text ?? "";
+    addMarked(text, original);
+    // The second part tells the model which part of the text it got.
+    const span = /Characters (\d+)-(\d+) of (\d+)/.exec(parts?.[1]?.text ?? "");
+    if (!span) return;
+    const [start, stop, size] = span.slice(1).map(Number);
+    const row = add("p", `Characters ${number(start)} to ${number(stop)} of ${number(size)} `, original, "note");
+    const page = (label, target) => {
+      const button = add("button", label, row);
+      button.type = "button";
+      button.addEventListener("click", () => read(pointer, parent, target));
+    };
+    if (start > 0) page("Previous part", Math.max(0, start - (stop - start)));
+    if (stop < size) page("Next part", stop);
   }
 
   new ResizeObserver(() =>
