@@ -20,6 +20,8 @@ from mcp_server_compaction.cli import main
 from mcp_server_compaction.hosts.catalog import HOSTS
 from mcp_server_compaction.protocol.tools import TOOLS
 
+from tests.server.wrap.test_many import TALKATIVE
+
 from .clients import CLIENTS, HostClient, installed, program_of
 from .scripted_host_model import WORK, serve_host_model
 
@@ -205,6 +207,24 @@ async def test_bundle_reads_files_only_in_the_selected_folders(
                 for path in (selected, tmp_path / "other")
             ]
     assert [result.is_error for result in results] == [False, True]
+
+
+async def test_bundle_wraps_only_the_selected_servers(bundle: Path, tmp_path: Path) -> None:
+    config = tmp_path / "my servers.json"
+    servers = {"one": TALKATIVE, "two": TALKATIVE}
+    config.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    chosen = {"COMPACTION_SERVERS": str(config), "COMPACTION_ONLY": " two ,"}
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=[str(bundle / "main.py"), "${user_config.roots}"],
+        env={"HOME": str(tmp_path), **chosen},
+        cwd=bundle,
+    )
+    with anyio.fail_after(WAIT_SECONDS):
+        async with Client(server, mode="legacy") as client:
+            names = [tool.name for tool in (await client.list_tools()).tools]
+    assert names[-2:] == ["read_persisted_output", "search_transcript"]
+    assert {name.partition("__")[0] for name in names[:-2]} == {"two"}
 
 
 # Tests with the tools of the hosts.

@@ -163,6 +163,13 @@ def view(context: click.Context, port: int, no_browser: bool) -> None:
     help="Serve all servers under mcpServers in this JSON file instead of COMMAND.",
 )
 @click.option(
+    "--only",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    help="With --config: serve only this server; repeatable (default: all).",
+)
+@click.option(
     "--url", metavar="URL", help="Call a server over Streamable HTTP instead of starting COMMAND."
 )
 @click.option(
@@ -186,6 +193,7 @@ def view(context: click.Context, port: int, no_browser: bool) -> None:
 def wrap(
     context: click.Context,
     config_file: Path | None,
+    names: tuple[str, ...],
     url: str | None,
     headers: tuple[str, ...],
     threshold_tokens: int,
@@ -202,8 +210,10 @@ def wrap(
 
     if [bool(config_file), bool(command), bool(url)].count(True) != 1:
         raise SettingsError("Give --config FILE, --url URL or, after --, the command of a server.")
+    if names and config_file is None:
+        raise WrongOption("--only needs --config.")
     if config_file is not None:
-        servers, notes = read_servers(config_file)
+        servers, notes = read_servers(config_file, names)
         for note in notes:
             click.echo(note, err=True)
     else:

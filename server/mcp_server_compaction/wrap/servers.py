@@ -44,15 +44,15 @@ class WrappedServer:
         return f"server {self.name!r}" if self.name else "wrapped server"
 
 
-def read_servers(path: Path) -> tuple[list[WrappedServer], list[str]]:
-    """Return the servers in a file, and a sentence for each name that had to change.
+def read_servers(path: Path, names: Sequence[str] = ()) -> tuple[list[WrappedServer], list[str]]:
+    """Return the named servers in a file, or all, and a sentence for each name that had to change.
 
     The file has the form of Claude Desktop's configuration. A name keeps its letters, digits and
     hyphens; everything else becomes `_`, so that the first `__` ends the name of the server.
 
     Raises:
-        SettingsError: The file cannot be read, lists no server, or lists one without command and
-            URL.
+        SettingsError: The file cannot be read, lists no server or not the named one, or lists one
+            without command and URL.
     """
     try:
         text = path.read_text("utf-8")
@@ -62,15 +62,18 @@ def read_servers(path: Path) -> tuple[list[WrappedServer], list[str]]:
     entries = as_object(value_of("json", text, path).get(SECTION))
     if not entries:
         raise SettingsError(f"{path} has no {SECTION!r} with a server. Add one server or more.")
+    if unknown := set(names) - entries.keys():
+        known = ", ".join(entries)
+        raise SettingsError(f"{path} has no server {min(unknown)!r}. Its servers are: {known}.")
     servers: dict[str, WrappedServer] = {}
     notes: list[str] = []
-    for listed, entry in entries.items():
+    for listed in names or entries:
         base = name = _NOT_IN_NAMES.sub("_", listed).strip("_") or "server"
         while name in servers:
             name = f"{base}-{len(servers) + 1}"
         if name != listed:
             notes.append(f"The tools of {listed!r} are named {name}{SEPARATOR}TOOL.")
-        servers[name] = replace(server_of(listed, entry), name=name)
+        servers[name] = replace(server_of(listed, entries[listed]), name=name)
     return [*servers.values()], notes
 
 
