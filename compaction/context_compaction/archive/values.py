@@ -278,7 +278,7 @@ class SessionInfo:
     first_seconds: float
     last_seconds: float
     title: str = ""
-    text_chars: int = 0
+    text_chars: int = field(default=0, compare=False)
     saved_tokens: int = 0
     host: str = ""
     folder: str = ""

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
@@ -26,7 +27,7 @@ from mcp_server_compaction.access.principal import LOCAL_USER, SCOPES, Principal
 TOKEN_FILE = "http-token"  # noqa: S105, because this is a file name
 # Lifetime of a cached lookup. A revoked token stays valid for this time at most.
 CACHE_SECONDS = 5.0
-BROWSER_DAYS = 0.5
+BROWSER_SECONDS = 43_200
 MAX_USER_CHARS = 100
 # Marker among the scopes of a token that is a browser's cookie.
 _BROWSER = "browser"
@@ -34,7 +35,6 @@ _BROWSER = "browser"
 _TOKEN = re.compile(r"mcpc~([A-Za-z0-9._-]+)~([0-9a-f]+)~([A-Za-z0-9_-]+)")
 _SECRET_BYTES = 32
 _CACHED_TOKENS = 10_000
-_DAY_SECONDS = 86_400
 _MAX_DAYS = 36_500
 
 
@@ -148,7 +148,7 @@ class StoredTokens:
 
 
 async def create_cookie(archive: Archive, principal: Principal) -> str:
-    """Create a token for the browser of `principal`, valid for `BROWSER_DAYS`.
+    """Create a token for the browser of `principal`, valid for `BROWSER_SECONDS`.
 
     Also removes expired tokens of the tenant.
 
@@ -160,7 +160,7 @@ async def create_cookie(archive: Archive, principal: Principal) -> str:
         if token.expires_seconds is not None and token.expires_seconds < now:
             await archive.revoke_token(token.token_id)
     scopes = (*(scope for scope in SCOPES if scope in principal.scopes), _BROWSER)
-    return await _store(archive, principal.user, scopes, now + BROWSER_DAYS * _DAY_SECONDS)
+    return await _store(archive, principal.user, scopes, now + BROWSER_SECONDS)
 
 
 async def create_access_token(
@@ -181,7 +181,7 @@ async def create_access_token(
             f"Invalid number of days: {days:g}. Use more than 0 and at most {_MAX_DAYS:,}. Without "
             "a number the token does not expire."
         )
-    expires_seconds = None if days is None else time.time() + days * _DAY_SECONDS
+    expires_seconds = None if days is None else time.time() + timedelta(days=days).total_seconds()
     ordered = tuple(scope for scope in SCOPES if scope in scopes)
     return await _store(archive, user, ordered, expires_seconds)
 

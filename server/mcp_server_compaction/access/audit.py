@@ -17,7 +17,6 @@ from mcp_server_compaction.access.principal import caller
 
 # Limit of lines in a minute for callers without a valid token, so that they cannot fill the disk.
 MAX_REFUSALS = 60
-_MINUTE_SECONDS = 60.0
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 audit_logger = logging.getLogger("mcp_server_compaction.audit")
@@ -82,7 +81,7 @@ class Refusals:
         if not audit_logger.isEnabledFor(logging.INFO):
             return
         if self._clock() >= self._reset_time:
-            self._reset_time = self._clock() + _MINUTE_SECONDS
+            self._reset_time = self._clock() + 60.0  # a minute
             self._line_count = 0
         if self._line_count >= MAX_REFUSALS:
             self._omitted_count += 1

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 
 import anyio
@@ -33,8 +34,6 @@ from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.importing import Imported, Importer, files_to_import, session_files
 from mcp_server_compaction.reading.text_source import find_session
 from mcp_server_compaction.viewer.formatting import size
-
-_DAY_SECONDS = 86_400
 
 
 @click.command("import")
@@ -219,7 +218,7 @@ def prune(
         raise SettingsError("Pass --older-than, for example 90d, or --max-size, for example 5GB.")
     before_seconds = None
     if older_than is not None:
-        before_seconds = time.time() - _days(older_than) * _DAY_SECONDS
+        before_seconds = time.time() - timedelta(days=_days(older_than)).total_seconds()
     max_bytes = None if max_size is None else _bytes(max_size)
     rules = PruneRules(before_seconds, max_bytes)
     plan = with_archive(context, lambda archive: archive.prune(rules, dry_run=dry_run))

@@ -5,8 +5,6 @@ import sys
 import time
 from collections.abc import Callable
 
-_LIMIT_SECONDS = 60
-
 
 class _RepeatFilter(logging.Filter):
     """A filter that passes a limited number of messages of each kind in a minute.
@@ -25,7 +23,7 @@ class _RepeatFilter(logging.Filter):
         """Whether to write `record`. The last record before the limit says so."""
         if self._clock() >= self._reset_time:
             self._counts.clear()
-            self._reset_time = self._clock() + _LIMIT_SECONDS
+            self._reset_time = self._clock() + 60.0  # a minute
         kind = (record.name, str(record.msg)[:80])
         count = self._counts[kind] = self._counts.get(kind, 0) + 1
         if count == self._limit:

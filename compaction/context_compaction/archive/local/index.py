@@ -431,9 +431,9 @@ class IndexRows:
         except (ArchiveDamagedError, NotFoundError, MissingFileError):
             return None  # the doctor command reports damage; a search ignores it
 
-    def near(self, ids: Sequence[int]) -> dict[int, dict[int, int]]:
+    def near(self, ids: Sequence[int]) -> Iterable[tuple[int, int, int]]:
         """See `Rows.near`."""
-        pairs = self._connection.execute(
+        return self._connection.execute(
             "SELECT doc.id, near.id, abs(near.seq - doc.seq) FROM doc JOIN doc AS near"
             " ON near.session = doc.session AND near.seq BETWEEN doc.seq - ?1 AND doc.seq + ?1"
             " WHERE doc.seq >= 0 AND near.seq >= 0 AND near.seq != doc.seq"
@@ -441,10 +441,6 @@ class IndexRows:
             " AND (?3 IS NULL OR near.id IN (SELECT value FROM json_each(?3)))",
             (NEIGHBOR_MESSAGES, json.dumps(ids), self._ids),
         )
-        near: dict[int, dict[int, int]] = {}
-        for doc_id, other, distance in pairs:
-            near.setdefault(doc_id, {})[other] = distance
-        return near
 
     def newest_docs(self, terms: Sequence[QueryTerm], limit: int) -> list[Doc]:
         """See `Rows.newest_docs`."""

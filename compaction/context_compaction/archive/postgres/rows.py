@@ -17,7 +17,7 @@ that contain it is estimated from the distance between these rows. A rare word i
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -423,10 +423,10 @@ class TenantRows:
         )
         return [doc_id for (doc_id,) in rows]
 
-    def near(self, ids: Sequence[int]) -> dict[int, dict[int, int]]:
+    def near(self, ids: Sequence[int]) -> Iterable[tuple[int, int, int]]:
         """See `Rows.near`."""
         branch = "true" if self._allowed.within is None else "doc.seq = ANY(%(seqs)s)"
-        rows = self._all(
+        return self._all(
             "SELECT hit.doc_id, doc.doc_id, abs(doc.seq - hit.seq) FROM compaction.doc AS hit"
             " JOIN compaction.doc ON doc.tenant = hit.tenant AND doc.session = hit.session"
             " AND doc.seq BETWEEN hit.seq - %(far)s AND hit.seq + %(far)s AND doc.seq >= 0"
@@ -435,10 +435,6 @@ class TenantRows:
             ids=list(ids),
             far=NEIGHBOR_MESSAGES,
         )
-        near: dict[int, dict[int, int]] = {}
-        for doc_id, other, distance in rows:
-            near.setdefault(doc_id, {})[other] = distance
-        return near
 
     def docs(self, ids: Sequence[int]) -> list[Doc]:
         """See `Rows.docs`. Also reads the records, so that `read` needs no further query."""

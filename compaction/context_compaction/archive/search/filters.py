@@ -8,7 +8,7 @@ tags without knowing what they mean. So a new filter on content needs a field of
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import inf, isfinite
@@ -219,8 +219,8 @@ class Rows(Protocol[R]):
         """Return `ids` sorted by the time of their records, newest first."""
         ...
 
-    def near(self, ids: Sequence[int]) -> Mapping[int, Mapping[int, int]]:
-        """Return the neighbors of each row with their distance, 1 to `NEIGHBOR_MESSAGES`."""
+    def near(self, ids: Sequence[int]) -> Iterable[tuple[int, int, int]]:
+        """Return rows with a neighbor and their distance in messages, 1 to `NEIGHBOR_MESSAGES`."""
         ...
 
     def docs(self, ids: Sequence[int]) -> Sequence[R]:

@@ -361,21 +361,23 @@ def _scores_of(found: Iterable[Matches]) -> dict[int, float]:
 
 
 def _neighbor_scores(
-    near: Mapping[int, Mapping[int, int]], found: Iterable[Matches]
+    near: Iterable[tuple[int, int, int]], found: Sequence[Matches]
 ) -> dict[int, float]:
     """Return the score that each row gets from matches in the messages around it.
 
     Args:
-        near: For each row its neighbors with their distance in messages, from 1.
+        near: Rows with a neighbor each, and their distance in messages, from 1.
         found: The matches of each term.
     """
-    added = dict.fromkeys(near, 0.0)
-    for matches in found:
-        shares = matches.shares
-        for row, neighbors in near.items():
-            nearby = (shares[other] / far for other, far in neighbors.items() if other in shares)
-            factor = _HELD_SHARE if row in shares else _LACKED_SHARE
-            added[row] += factor * max(nearby, default=0.0) * matches.weight
+    best: dict[tuple[int, int], float] = defaultdict(float)  # by row and number of the term
+    for row, other, far in near:
+        for number, matches in enumerate(found):
+            nearby = matches.shares.get(other, 0.0) / far
+            best[row, number] = max(best[row, number], nearby)
+    added: dict[int, float] = defaultdict(float)
+    for (row, number), nearby in best.items():
+        factor = _HELD_SHARE if row in found[number].shares else _LACKED_SHARE
+        added[row] += factor * nearby * found[number].weight
     return added
 
 
