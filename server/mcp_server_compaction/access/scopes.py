@@ -21,7 +21,6 @@ _SCOPES: dict[str, Scope] = {
     "prompts/get": "read",
     "resources/list": "read",
     "resources/read": "read",
-    "resources/subscribe": "read",
     "subscriptions/listen": "read",
 }
 # Parameters that the audit log shows as the target of a request.
