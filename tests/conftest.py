@@ -5,6 +5,7 @@ from collections.abc import Generator
 from itertools import count
 
 import pytest
+from context_compaction.system import IS_WINDOWS
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
@@ -38,12 +39,22 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip on Windows what only Linux and macOS have."""
+    for item in items if IS_WINDOWS else ():
+        mark = item.get_closest_marker("posix")
+        if mark is not None:
+            item.add_marker(pytest.mark.skip(reason=f"needs POSIX: {mark.args[0]}"))
+
+
 _databases = count()
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Generator[str]:
     """Return the address of a PostgreSQL server, for the superuser."""
+    if IS_WINDOWS:
+        pytest.skip("needs POSIX: a PostgreSQL server with Unix sockets")
     from tests.support.postgres import make_role, running_server
 
     with running_server() as address:

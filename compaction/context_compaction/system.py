@@ -238,10 +238,12 @@ def find_program(name: str) -> str:
     return (shutil.which(name) or name) if IS_WINDOWS else name
 
 
-def command_line(words: Sequence[str]) -> str:
-    """Return `words` as a line for the system's shell."""
+def command_line(words: Sequence[str], *, in_bash: bool = False) -> str:
+    """Return `words` as a line for the system's shell, or on Windows for Git's Bash."""
     if not IS_WINDOWS:
         return shlex.join(words)
+    if in_bash:  # which would remove the backslashes of a path
+        return shlex.join(word.replace("\\", "/") for word in words)
     from subprocess import list2cmdline
 
     return list2cmdline(words)

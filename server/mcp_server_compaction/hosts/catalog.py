@@ -83,6 +83,7 @@ class Hooks:
         user: Template of the file with the user's hooks.
         project: Template of the file with a project's hooks.
         timeout: Time limit of a hook: in milliseconds for Gemini CLI, in seconds for all others.
+        in_bash: Whether the host runs hooks in Bash also on Windows.
     """
 
     events: Mapping[str, str]
@@ -90,6 +91,7 @@ class Hooks:
     user: str
     project: str
     timeout: int = 30
+    in_bash: bool = False
 
     def file(self, folders: UserFolders, scope: ConfigScope) -> Path:
         """Return the file in which the hooks are registered."""

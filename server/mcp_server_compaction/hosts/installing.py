@@ -9,9 +9,7 @@ import hashlib
 import itertools
 import json
 import re
-import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from context_compaction import SettingsError, make_folder, put_file
+from context_compaction.system import command_line
 
 from mcp_server_compaction.hosts import Json
 from mcp_server_compaction.hosts.catalog import (
@@ -438,9 +437,7 @@ def _with_hooks(
     """Return `value` with the hook of each event, in the form of the host."""
     table = dict(as_object(value.get("hooks")))
     for event, matcher in hooks.events.items():
-        words = [*command, event, *flags]
-        is_windows = sys.platform == "win32"
-        line = subprocess.list2cmdline(words) if is_windows else shlex.join(words)
+        line = command_line([*command, event, *flags], in_bash=hooks.in_bash)
         handler: dict[str, Json] = {"command": line, "timeout": hooks.timeout}
         condition = {"matcher": matcher} if matcher else {}
         if hooks.style == "flat":

@@ -4,11 +4,12 @@
 
 Message number i of writer NAME is `word-NAME-i`. Each call passes a list that is longer by one, as
 a host does. Without arguments it reads lines of arguments from its input and forks a writer for
-each, which is faster than starting Python again. A writer first prints its process ID, and last
-`end`.
+each, which is faster than starting Python again, as on Windows. A writer first prints its process
+ID, and last `end`.
 """
 
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,7 +36,13 @@ def print_line(value: object) -> None:
     sys.stdout.flush()
 
 
-def fork_writer(arguments: Sequence[str]) -> None:
+def start_writer(arguments: Sequence[str]) -> None:
+    if not hasattr(os, "fork"):  # Windows
+        process = subprocess.Popen([sys.executable, __file__, *arguments])
+        print_line(process.pid)
+        process.wait()
+        print_line("end")
+        return
     process_id = os.fork()
     if process_id == 0:
         print_line(os.getpid())
@@ -49,4 +56,4 @@ if __name__ == "__main__":
     if sys.argv[1:]:
         anyio.run(write, sys.argv[1:])
     for line in sys.stdin if not sys.argv[1:] else ():
-        fork_writer(line.split())
+        start_writer(line.split())

@@ -1,10 +1,8 @@
 """Damaged files and full disks: acknowledged content stays readable, and damage is reported."""
 
 import errno
-import fcntl
 import importlib
 import os
-import resource
 import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -27,6 +25,7 @@ from context_compaction.messages.edits import make_blob
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
+from context_compaction.system import lock_file, unlock_file
 
 from tests.compaction.archive.archive_contract import add, found, parsed, transcript, user
 from tests.support.json_types import Json
@@ -55,6 +54,8 @@ def _write(root: Path, session_id: str = "s") -> None:
 @contextmanager
 def file_size_limit(size_bytes: int) -> Generator[None]:
     """Let writes beyond `size_bytes` of any file fall short and then fail, like a full disk."""
+    import resource  # Windows lacks it
+
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
     try:
@@ -186,6 +187,7 @@ def _holds(path: Path, word: bytes) -> bool:
         return word in zstandard.ZstdDecompressor().stream_reader(file).read(1000)
 
 
+@pytest.mark.posix("limits the size of files")
 def test_full_disk_keeps_earlier_calls_and_nothing_of_the_failed_one(tmp_path: Path) -> None:
     async def check() -> None:
         async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
@@ -222,13 +224,14 @@ async def test_failed_sync_stores_nothing_of_the_call(
             if raws:
                 await add(archive, session_id, *raws)
             with monkeypatch.context() as patched:
-                patched.setattr(os, "fdatasync", refuse)
+                patched.setattr("context_compaction.system.sync_file", refuse)
                 with pytest.raises(ArchiveFullError, match="Nothing of this call was stored"):
                     await add(archive, session_id, *raws, user("refused"))
             await add(archive, session_id, *raws, user("taken"))
             assert await transcript(archive, session_id) == [*raws, user("taken")]
 
 
+@pytest.mark.posix("limits the size of files")
 def test_full_disk_leaves_no_part_of_a_blob(tmp_path: Path) -> None:
     blob = make_blob("".join(f"{number * 7919}\n" for number in range(200_000)))
 
@@ -245,6 +248,7 @@ def test_full_disk_leaves_no_part_of_a_blob(tmp_path: Path) -> None:
     assert all(name.endswith(".zst") for name in names)
 
 
+@pytest.mark.posix("limits the size of files")
 def test_search_works_again_after_the_index_disk_was_full(tmp_path: Path) -> None:
     async def check() -> None:
         async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
@@ -263,13 +267,13 @@ async def test_append_names_the_lock_when_it_is_never_released(
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
         await add(archive, "s", RAWS[0])
         (lock,) = [path async for path in anyio.Path(tmp_path).glob("archive/sessions/*/*/lock")]
-        handle = os.open(lock, os.O_RDONLY)
+        handle = os.open(lock, os.O_RDWR)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            assert lock_file(handle, shared=False)
             with pytest.raises(ArchiveBusyError, match="has held"):
                 await add(archive, "s", *RAWS)
         finally:
-            os.close(handle)
+            unlock_file(handle)
         assert await transcript(archive, "s") == RAWS[:1]
         assert await add(archive, "s", *RAWS) == tuple(range(10))
 
@@ -328,6 +332,7 @@ def _unprivileged() -> Generator[Path]:
                     path.chmod(0o700)
 
 
+@pytest.mark.posix("modes of files")
 def test_read_only_archive_can_be_searched_but_not_changed() -> None:
     with _unprivileged() as folder:
         root = folder / "archive"
@@ -354,6 +359,7 @@ def test_read_only_archive_can_be_searched_but_not_changed() -> None:
         root.chmod(0o700)
 
 
+@pytest.mark.posix("modes of files")
 def test_compact_returns_the_stored_result_when_the_archive_is_read_only() -> None:
     with _unprivileged() as folder:
         if os.getuid():
@@ -379,6 +385,7 @@ def test_compact_returns_the_stored_result_when_the_archive_is_read_only() -> No
             anyio.run(compacted, replace(small, target_tokens=200))
 
 
+@pytest.mark.posix("modes of files")
 def test_open_archive_names_the_folder_when_permission_is_missing() -> None:
     with _unprivileged() as folder:
         folder.chmod(0o500)
@@ -418,6 +425,7 @@ def test_damaged_last_line_hides_no_earlier_line(tmp_path: Path) -> None:
     assert anyio.run(read_all)[-1:] == RAWS[9:]
 
 
+@pytest.mark.posix("an open file can be moved")
 async def test_calls_raise_when_the_archive_folder_was_removed(tmp_path: Path) -> None:
     root, moved = tmp_path / "archive", tmp_path / "away"
     async with open_archive(root, index_root=tmp_path / "index") as archive:
@@ -446,6 +454,7 @@ async def test_calls_raise_when_the_archive_folder_was_removed(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("option", ["size=400k", "nr_inodes=30"])
+@pytest.mark.posix("mounts a file system")
 def test_append_works_again_after_the_file_system_was_full(option: str, tmp_path: Path) -> None:
     place = tmp_path / "small"
     place.mkdir()

@@ -16,6 +16,7 @@ import anyio
 import pytest
 from context_compaction.archive.archive import Archive
 from context_compaction.archive.local.archive import open_archive
+from context_compaction.archive.local.index_file import IndexFile
 from context_compaction.archive.values import Query, SearchPage
 from context_compaction.errors import ArchiveError, NotFoundError
 from context_compaction.messages.edits import make_blob
@@ -129,6 +130,23 @@ def test_index_gives_the_same_answers_when_it_is_damaged(
     assert len(list(index.glob("*/*.db"))) == 1, "the damaged database is removed"
 
 
+def test_discarded_index_is_replaced_when_another_process_has_it_open(tmp_path: Path) -> None:
+    schema = "CREATE TABLE meta (key TEXT, value TEXT);"
+    first, second = (IndexFile(tmp_path / "index", schema, "1") for _ in range(2))
+
+    def row_count(connection: sqlite3.Connection) -> int:
+        return int(connection.execute("SELECT count(*) FROM meta").fetchone()[0])
+
+    first.run(lambda connection: connection.execute("INSERT INTO meta VALUES ('word', 'x')"))
+    assert second.run(row_count) == 2
+    second.discard()
+    assert [first.run(row_count), second.run(row_count)] == [1, 1]
+    first.close()
+    second.close()
+    assert len(list((tmp_path / "index").glob("*.db*"))) == 1
+
+
+@pytest.mark.posix("an open file can be deleted")
 async def test_index_is_rebuilt_when_deleted_under_an_open_archive(tmp_path: Path) -> None:
     root, index = tmp_path / "archive", tmp_path / "index"
     async with open_archive(root, index_root=index) as archive:
@@ -157,6 +175,7 @@ async def test_index_forgets_lines_that_a_power_loss_removed(tmp_path: Path) -> 
         assert await found(archive, "apple", order="recent") == pointers("s", 1, 0)
 
 
+@pytest.mark.posix("an open file can be deleted")
 async def test_rebuilt_index_orders_rows_by_time(tmp_path: Path) -> None:
     index = tmp_path / "index"
     async with open_archive(tmp_path / "archive", index_root=index) as archive:
@@ -200,7 +219,8 @@ async def test_opening_skips_unchanged_sessions(tmp_path: Path) -> None:
     is_listening = True
 
     def listen(event: str, arguments: tuple[object, ...]) -> None:
-        if is_listening and event in {"open", "os.scandir"} and "/sessions/" in f"{arguments[0]}":
+        is_reading = event in {"open", "os.scandir"}
+        if is_listening and is_reading and "/sessions/" in Path(str(arguments[0])).as_posix():
             opened.append(str(arguments[0]))
 
     sys.addaudithook(listen)  # cannot be removed, so `is_listening` switches it off

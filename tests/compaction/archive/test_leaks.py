@@ -19,6 +19,7 @@ async def _record(folder: Path, index: Path) -> None:
         await compact(payload, CompactRequest(mode="record", session_id="s"), archive=archive)
 
 
+@pytest.mark.posix("modes of files")
 async def test_archive_folder_becomes_private_when_others_may_enter(tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     folder.mkdir()
@@ -30,6 +31,7 @@ async def test_archive_folder_becomes_private_when_others_may_enter(tmp_path: Pa
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
+@pytest.mark.posix("modes of files")
 async def test_open_archive_refuses_a_shared_folder_that_others_may_write(tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import anyio
+import pytest
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.values import ContextEntry
 from context_compaction.errors import NotFoundError
@@ -15,6 +16,8 @@ from context_compaction.messages.edits import Blob, make_blob
 
 from tests.compaction.archive.archive_contract import add, found, parsed, transcript, user
 from tests.support.power_loss import Disk, recording
+
+pytestmark = pytest.mark.posix("simulates a file system of Linux")
 
 ROUNDS = int(os.environ.get("ARCHIVE_POWER_ROUNDS", "12"))
 

@@ -22,6 +22,7 @@ from tests.compaction.archive.archive_contract import add, found, user
 pytestmark = pytest.mark.slow
 
 WRITER = Path(__file__).with_name("archive_writer.py")
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # on Windows, SIGTERM is as hard
 KILL_ROUNDS = int(os.environ.get("ARCHIVE_KILL_ROUNDS", "20"))
 
 
@@ -38,7 +39,7 @@ async def _acknowledged_before_kill(
     process_id = int(await anext(lines))
     for _ in range(kill_after):
         await anext(lines)
-    os.kill(process_id, signal.SIGKILL)
+    os.kill(process_id, KILL)
     rest = 0
     while await anext(lines) != "end":
         rest += 1

@@ -212,6 +212,7 @@ async def test_deletion_is_noticed_by_another_open_archive(tmp_path: Path) -> No
         assert await transcript(first, "s") == [user("apple"), user("pear")]
 
 
+@pytest.mark.posix("replaces fdatasync")
 async def test_deletion_removes_blobs_of_a_killed_process(tmp_path: Path) -> None:
     root = tmp_path / "archive"
     program = """

@@ -48,6 +48,7 @@ def test_audit_log_limits_refusals_per_minute_and_counts_the_rest(log: Path) -> 
     assert log.stat().st_size < 400 * len(written)
 
 
+@pytest.mark.posix("an open file can be moved")
 def test_audit_log_is_created_again_with_mode_0600_when_it_was_moved(log: Path) -> None:
     audit("search_transcript", "first")
     log.rename(log.with_suffix(".1"))

@@ -275,6 +275,7 @@ def test_hook_prints_nothing_when_its_input_is_invalid(
     assert run("hook", *arguments, stdin=stdin) == ""
 
 
+@pytest.mark.posix("named pipes")
 def test_hook_prints_nothing_when_a_path_is_a_pipe_or_the_archive_is_a_file(
     hook: Hook, tmp_path: Path
 ) -> None:
@@ -499,6 +500,7 @@ def saved_output(host: str, path: Path) -> Json:
 
 @pytest.mark.parametrize("host", ["claude-code", "opencode"])
 @pytest.mark.parametrize("place", ["own", "elsewhere", "link", "gone"])
+@pytest.mark.posix("symbolic links")
 def test_hook_stores_the_full_output_only_from_the_folder_of_the_host(
     hook: Hook, run: Run, tmp_path: Path, host: str, place: str
 ) -> None:

@@ -660,6 +660,7 @@ def test_import_names_unreadable_lines_and_archives_all_others(tmp_path: Path) -
     assert texts(transcript)[-1] == "answer 4"
 
 
+@pytest.mark.posix("named pipes")
 def test_import_reports_pipes_and_devices_without_waiting(
     tmp_path: Path,
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from context_compaction.system import IS_WINDOWS
 from mcp_server_compaction.cli import main
 from mcp_server_compaction.hosts.catalog import HOSTS, UserFolders
 from mcp_server_compaction.hosts.installing import this_program
@@ -92,7 +93,11 @@ CASES = [
     ),
     Case("zed", ".config/zed/settings.json", "context_servers", ".zed/settings.json"),
     Case("windsurf", ".codeium/windsurf/mcp_config.json", "mcpServers"),
-    Case("goose", ".config/goose/config.yaml", "extensions"),
+    Case(
+        "goose",
+        f".config/{'Block/goose/config' if sys.platform == 'win32' else 'goose'}/config.yaml",
+        "extensions",
+    ),
 ]
 every_host = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 WITH_HOOKS = [case for case in CASES if case.hook_file]
@@ -107,7 +112,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             monkeypatch.delenv(name)
     monkeypatch.delenv("MCP_COMPACTION_ARCHIVE", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(sys, "platform", "linux")
+    if IS_WINDOWS:
+        monkeypatch.setenv("USERPROFILE", str(tmp_path))
+        monkeypatch.setenv("APPDATA", str(tmp_path / ".config"))
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     return tmp_path
@@ -367,6 +374,7 @@ def test_install_updates_registered_hooks_when_it_runs_without_the_hooks_option(
     assert not (home / "other").exists()
 
 
+@pytest.mark.posix("symbolic links")
 def test_install_keeps_a_symbolic_link_and_the_mode_of_its_file(home: Path, run: Run) -> None:
     real = write_file(home / "dotfiles/cursor.json", "{}")
     real.chmod(0o640)
@@ -443,6 +451,7 @@ def test_doctor_reports_missing_hooks_and_a_server_that_does_not_start(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a shell script as server")
+@pytest.mark.posix("terminals and scripts with #!")
 def test_doctor_prints_a_finding_before_the_next_check_ends(home: Path, run: Run) -> None:
     run("install", "codex")
     path = home / ".codex/config.toml"

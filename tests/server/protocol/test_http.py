@@ -116,6 +116,7 @@ def test_tokens_of_unknown_tenants_create_no_files(tmp_path: Path) -> None:
         assert sorted((tmp_path / "archive").rglob("*")) == before
 
 
+@pytest.mark.posix("modes of files")
 def test_local_token_is_in_a_private_file_and_is_reused(tmp_path: Path) -> None:
     token = ensure_local_token(tmp_path)
     path = tmp_path / "http-token"
@@ -172,6 +173,7 @@ async def test_any_loopback_address_that_is_served_also_answers(tmp_path: Path) 
             assert len((await client.list_tools()).tools) == 4
 
 
+@pytest.mark.posix("Unix sockets")
 async def test_unix_socket_is_private_and_needs_no_token(tmp_path: Path) -> None:
     path = tmp_path / "compaction.sock"
     process = subprocess.Popen(  # noqa: ASYNC220, it is awaited for by its first line

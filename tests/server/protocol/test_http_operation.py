@@ -30,6 +30,7 @@ TURNS = 4
 
 
 @pytest.mark.slow
+@pytest.mark.posix("signals")
 async def test_service_finishes_requests_and_closes_listeners_when_it_is_terminated(
     tmp_path: Path,
 ) -> None:
@@ -165,6 +166,7 @@ async def send_message(service: Service, era: Era, session: str, text: str) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.posix("several HTTP processes")
 async def test_any_worker_handles_any_call_and_a_killed_worker_is_replaced(
     tmp_path: Path,
 ) -> None:

@@ -30,6 +30,7 @@ async def test_roots_name_the_folders_when_a_file_is_outside(root: Path) -> None
 
 
 @pytest.mark.parametrize("way", ["..", "link", "linked folder"])
+@pytest.mark.posix("symbolic links")
 async def test_roots_refuse_a_file_outside_when_a_link_or_parent_leads_to_it(
     root: Path, way: str
 ) -> None:
@@ -44,6 +45,7 @@ async def test_roots_refuse_a_file_outside_when_a_link_or_parent_leads_to_it(
         await roots_of([root]).read_bytes(path)
 
 
+@pytest.mark.posix("symbolic links")
 async def test_roots_follow_links_when_the_target_is_inside(root: Path) -> None:
     (root / "link").symlink_to(root / "inner" / "note.txt")
     linked = root.parent / "linked"
@@ -52,6 +54,7 @@ async def test_roots_follow_links_when_the_target_is_inside(root: Path) -> None:
         assert await roots_of([linked]).read_text(path) == "Grüße\r\n"
 
 
+@pytest.mark.posix("named pipes")
 async def test_roots_refuse_special_missing_large_and_binary_files(root: Path) -> None:
     roots = roots_of([root])
     os.mkfifo(root / "pipe")

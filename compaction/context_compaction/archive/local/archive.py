@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -302,8 +303,8 @@ class LocalArchive(Archive):
 
 
 def _is_token_id(token_id: str) -> bool:
-    """Whether the ID has the form of a token ID and is a safe file name."""
-    return token_id.isascii() and token_id.isalnum() and len(token_id) <= 64
+    """Whether the ID has the form of a token ID, which is a safe file name on each system."""
+    return re.fullmatch("[0-9a-f]{1,64}", token_id) is not None
 
 
 def _read_tokens(folder: Path, pattern: str) -> list[AccessToken]:
