@@ -176,6 +176,7 @@ def figures(provider: Provider) -> Json:
     return {
         "requests": len(provider.asked),
         "refused": [request.refusal for request in provider.refused],
+        "refused_under_same_prompt": refused_under_same_prompt(provider),
         "conversations": len(groups),
         "largest_request_tokens": max(usage.total for usage in used),
         "prefixes_kept": sum(share >= 0.999 for share in shares),
@@ -186,6 +187,19 @@ def figures(provider: Provider) -> Json:
         "written_tokens": sum(usage.written for usage in used),
         "other_tokens": sum(usage.other for usage in used),
     }
+
+
+def refused_under_same_prompt(provider: Provider) -> int:
+    """Return the number of refusals that no change of tools or system prompt explains."""
+    accepted: dict[str, Request] = {}
+    number = 0
+    for request in provider.asked:
+        before = accepted.get(_conversation(request))
+        if request.refusal and before is not None:
+            number += _fixed_part(before) == _fixed_part(request)
+        elif request.json.get("tools"):
+            accepted[_conversation(request)] = request
+    return number
 
 
 def _fixed_part(request: Request) -> list[object]:
@@ -235,6 +249,7 @@ def test_host_works_behind_the_proxy(name: str, npm_folder: Path, tmp_path: Path
         assert max(len(request.body) for request in provider.asked[before:]) < 4 * WINDOW_TOKENS
         found = report(f"{name}: restarted", provider, host)
         assert found["refused_edits"] == 0
+        assert found["refused_under_same_prompt"] == 0
         # Without the proxy, the session goes on with the host's whole list.
         accepted = len(conversations(provider))
         direct(plain, case.host, provider).ask("What was the last step?", session, seconds=_SECONDS)
@@ -279,6 +294,8 @@ def test_claude_code_compacts_delegates_and_recovers_behind_the_proxy(
         host.ask(WORK, session, seconds=_SECONDS)
         found = report("claude: errors", provider, host)
         assert found["refused_edits"] == 0
+        # After /compact, Claude Code keeps thinking whose earlier messages it replaced.
+        assert found["refused_under_same_prompt"] <= 1
         assert script.faults == []
         # The proxy sends a refused edited list once more as it came. The host shows other errors.
         for status, kind in ((401, "authentication_error"), (400, "invalid_request_error")):
