@@ -99,8 +99,10 @@ def test_packages_have_the_version_of_the_project() -> None:
     assert {version for _, version in versions} == {PROJECT["project"]["version"]}
 
 
-def test_pulled_images_have_a_tag() -> None:
-    composed = (ROOT / "packages/compose/compose.yaml").read_text(encoding="utf-8")
-    images = re.findall(r"^ *image: (\S+)$", composed, re.MULTILINE)
-    assert images
-    assert [image for image in images if ":" not in image] == []
+def test_pulled_images_have_the_tag_of_one_release() -> None:
+    files = [ROOT / "packages/compose/compose.yaml", ROOT / "packages/docker/Dockerfile"]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    images = re.findall(r"^(?: *image:|FROM) (\S+)", text, re.MULTILINE)
+    assert len(images) == 6
+    release = r":(?:\d+\.\d+|RELEASE\.\d{4})"
+    assert [image for image in images if not re.search(release, image)] == []

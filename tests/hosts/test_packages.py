@@ -158,7 +158,8 @@ def test_registry_entry_matches_the_configuration_of_the_program() -> None:
     assert package["identifier"] == project["name"]
     known = {value for name, value in vars(config).items() if name.endswith("_VARIABLE")}
     variables = {variable["name"]: variable for variable in package["environmentVariables"]}
-    assert variables.keys() <= known
+    assert variables.keys() == known
+    assert server["repository"]["url"].endswith(server["name"].removeprefix("io.github."))
     assert tuple(variables[config.SUMMARIZER_VARIABLE]["choices"]) == get_args(config.WriterName)
 
 

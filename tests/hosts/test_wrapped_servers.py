@@ -62,6 +62,7 @@ def test_user_of_claude_desktop_wraps_four_servers_reads_searches_and_uninstalls
         "mcp_server_compaction.cli.hosts.this_user",
         lambda: UserFolders(tmp_path, tmp_path, {}, system),
     )
+    monkeypatch.setattr("mcp_server_compaction.hosts.checking.START_SECONDS", 100)
     data = tmp_path / "my documents"
     data.mkdir()
     lines = [f"line {number}: value_{number * 7}" for number in range(20_000)]

@@ -3,12 +3,14 @@
 import difflib
 import os
 import platform
+import shlex
 import sqlite3
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import anyio
@@ -45,13 +47,14 @@ from mcp_server_compaction.hosts.installing import (
     servers_to_wrap,
     this_program,
 )
-from mcp_server_compaction.own_command import own_command
+from mcp_server_compaction.own_command import SCRIPT, own_command
 from mcp_server_compaction.viewer.formatting import size
 
 # A reset of the write-ahead log could corrupt a database that several processes write:
 # SQLite 3.7.0 to 3.51.2, fixed in 3.51.3 (13 March 2026).
 _WAL_FIXED = (3, 51, 3)
 _PROBLEM = "PROBLEM: "
+_ARCHIVE_SECONDS = 2.0
 
 _host = click.argument("host_name", metavar="HOST", type=click.Choice(tuple(HOSTS)))
 _optional_host = click.argument(
@@ -272,14 +275,15 @@ def doctor(context: click.Context, host_name: str | None, as_json: bool) -> None
         if as_json:
             answer(True, [asdict(finding) for finding in findings], "")
     else:
-        sections = _check_program(config_of(context))
+        sections: dict[str, list[str]] = {}
+        for name, lines in _check_program(config_of(context)):
+            sections[name] = lines
+            if not as_json:
+                for index, line in enumerate(lines):
+                    say(f"{'' if index else name:<22} {line}")
         is_ok = not any(line.startswith(_PROBLEM) for texts in sections.values() for line in texts)
-        lines = [
-            f"{'' if index else name:<22} {line}"
-            for name, texts in sections.items()
-            for index, line in enumerate(texts)
-        ]
-        answer(as_json, sections, "\n".join(lines))
+        if as_json:
+            answer(True, sections, "")
     if not is_ok:
         raise click.exceptions.Exit(1)
 
@@ -294,26 +298,24 @@ async def _print_findings(host: Host, prints: bool) -> list[Finding]:
     return findings
 
 
-def _check_program(config: Config) -> dict[str, list[str]]:
-    """Return the state of each part of the program, by its name."""
+def _check_program(config: Config) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name and the state of each part of the program, each as soon as it is known."""
     from mcp_server_compaction.protocol.writers import writer_lines
 
     is_fixed = sqlite3.sqlite_version_info >= _WAL_FIXED
     fault = "rarely damages the search index, which is then rebuilt; fixed in 3.51.3"
     wal = "" if is_fixed else f" ({fault})"
     folders = [str(folder) for folder in config.roots.folders]
-    return {
-        "mcp-server-compaction": [version("mcp-server-compaction")],
-        "python": [platform.python_version()],
-        "sqlite": [sqlite3.sqlite_version + wal],
-        "mcp": [version("mcp")],
-        "tiktoken": [version("tiktoken")],
-        "vocabulary": [_check_vocabulary()],
-        **_check_archive(config),
-        "roots": folders or [f"none: tools cannot read files (set {ROOTS_VARIABLE} or --root)"],
-        "summary writers": [*writer_lines(config)],
-        "proxy": _proxy_lines(config),
-    }
+    yield "mcp-server-compaction", [version("mcp-server-compaction")]
+    yield "python", [platform.python_version()]
+    yield "sqlite", [sqlite3.sqlite_version + wal]
+    yield "mcp", [version("mcp")]
+    yield "tiktoken", [version("tiktoken")]
+    yield "roots", folders or [f"none: tools cannot read files (set {ROOTS_VARIABLE} or --root)"]
+    yield "summary writers", [*writer_lines(config)]
+    yield "proxy", _proxy_lines(config)
+    yield "vocabulary", [_check_vocabulary()]
+    yield from _check_archive(config).items()
 
 
 def _proxy_lines(config: Config) -> list[str]:
@@ -332,7 +334,8 @@ def _check_vocabulary() -> str:
     try:
         counter_for().text("hello world")
     except VocabularyError as error:
-        return f"{_PROBLEM}{error}"
+        command = f"{shlex.quote(sys.executable)} -m pip install --force-reinstall {SCRIPT}"
+        return f"{_PROBLEM}{error} Run: {command}"
     return "ok (o200k_base, checksum verified)"
 
 
@@ -344,10 +347,25 @@ def _check_archive(config: Config) -> dict[str, list[str]]:
         async with open_archive(config.archive) as archive:
             return await archive.health()
 
-    try:
-        state = anyio.run(health)
-    except ArchiveError as error:
-        return {"archive": [f"{_PROBLEM}{error}"]}
+    # In a thread of its own, because checking many gigabytes takes longer than people wait.
+    states: list[Health | ArchiveError] = []
+
+    def check() -> None:
+        try:
+            states.append(anyio.run(health))
+        except ArchiveError as error:
+            states.append(error)
+
+    thread = Thread(target=check, daemon=True)
+    thread.start()
+    thread.join(_ARCHIVE_SECONDS)
+    if not states:
+        text = f"not checked within {_ARCHIVE_SECONDS:g} s. Its size: {own_command()} usage"
+        return {"archive": [f"{config.archive_address or config.archive_folder}: {text}"]}
+    [state] = states
+    if isinstance(state, ArchiveError):
+        command = f"{own_command()} --archive DIR doctor"
+        return {"archive": [f"{_PROBLEM}{state} To use another folder, run: {command}"]}
     figures = [
         state.location,
         f"{state.session_count} sessions, {state.message_count} messages, "
