@@ -433,8 +433,8 @@ class SessionUsage:
     message_count: int
     last_seconds: float
     log_bytes: int
-    own_bytes: int
-    shared_bytes: int
+    own_bytes: int = 0
+    shared_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

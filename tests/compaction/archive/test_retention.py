@@ -15,8 +15,8 @@ from context_compaction.archive.local.durable_files import locked
 from context_compaction.archive.local.index_rows import CAN_DELETE_ROWS
 from context_compaction.archive.local.log import session_folder, session_key
 from context_compaction.archive.local.maintenance import delete_sessions
-from context_compaction.archive.retention import StoredSession, StoredSizes
-from context_compaction.archive.values import PruneRules
+from context_compaction.archive.retention import StoredSizes
+from context_compaction.archive.values import PruneRules, SessionUsage
 from context_compaction.errors import ArchiveBusyError
 from context_compaction.messages.edits import make_blob
 from hypothesis import given
@@ -27,41 +27,45 @@ from tests.compaction.archive.archive_contract import add, found, transcript, us
 SESSION = Path(__file__).parents[3] / "examples" / "pi-session.jsonl"
 _DIGESTS = st.frozensets(st.sampled_from("abcdef"))
 _SESSIONS = st.lists(
-    st.builds(
-        StoredSession,
-        session_id=st.uuids().map(str),
-        parent_session_id=st.none(),
-        is_retained=st.booleans(),
-        message_count=st.just(1),
-        last_seconds=st.floats(0, 100),
-        log_bytes=st.integers(0, 50),
-        blobs=_DIGESTS,
+    st.tuples(
+        st.builds(
+            SessionUsage,
+            session_id=st.uuids().map(str),
+            parent_session_id=st.none(),
+            is_retained=st.booleans(),
+            message_count=st.just(1),
+            last_seconds=st.floats(0, 100),
+            log_bytes=st.integers(0, 50),
+            own_bytes=st.just(0),
+            shared_bytes=st.just(0),
+        ),
+        _DIGESTS,
     ),
     max_size=8,
 )
 
 
-@given(sessions=_SESSIONS, max_bytes=st.integers(0, 400), before_seconds=st.floats(0, 100))
+@given(stored=_SESSIONS, max_bytes=st.integers(0, 400), before_seconds=st.floats(0, 100))
 def test_prune_plan_removes_just_enough_sessions(
-    sessions: list[StoredSession], max_bytes: int, before_seconds: float
+    stored: list[tuple[SessionUsage, frozenset[str]]], max_bytes: int, before_seconds: float
 ) -> None:
-    ordered = sorted(sessions, key=lambda session: (session.last_seconds, session.session_id))
-    used = {digest for session in ordered for digest in session.blobs}
-    stored = StoredSizes(ordered, dict.fromkeys(used, 20))
-    plan = stored.plan(PruneRules(before_seconds, max_bytes))
+    blobs = {session.session_id: digests for session, digests in stored}
+    uses = [(session_id, digest) for session_id in blobs for digest in blobs[session_id]]
+    sizes = StoredSizes([session for session, _ in stored], uses, dict.fromkeys("abcdef", 20))
+    plan = sizes.plan(PruneRules(before_seconds, max_bytes))
     names = [usage.session_id for usage in plan.sessions]
-    chosen = [session for session in ordered if session.session_id in names]
+    chosen = [session for session in sizes.sessions if session.session_id in names]
     assert not [session for session in chosen if session.is_retained]
-    remaining = [session for session in ordered if session not in chosen]
+    remaining = [session for session in sizes.sessions if session not in chosen]
     assert not [
         session
         for session in remaining
         if session.last_seconds < before_seconds and not session.is_retained
     ]
 
-    def size(remaining_sessions: list[StoredSession]) -> int:
-        blobs = {digest for session in remaining_sessions for digest in session.blobs}
-        return sum(session.log_bytes for session in remaining_sessions) + 20 * len(blobs)
+    def size(remaining_sessions: list[SessionUsage]) -> int:
+        used = {digest for session in remaining_sessions for digest in blobs[session.session_id]}
+        return sum(session.log_bytes for session in remaining_sessions) + 20 * len(used)
 
     if [session for session in remaining if not session.is_retained]:
         assert size(remaining) <= max_bytes

@@ -52,7 +52,7 @@ from context_compaction.archive.local.log import (
     session_folder,
     session_folders,
 )
-from context_compaction.archive.retention import StoredSession, StoredSizes
+from context_compaction.archive.retention import StoredSizes
 from context_compaction.archive.search.filters import (
     CANDIDATES,
     NEIGHBOR_MESSAGES,
@@ -63,7 +63,7 @@ from context_compaction.archive.search.filters import (
     session_page,
 )
 from context_compaction.archive.tokenizer import QueryTerm, stems_of_prefix
-from context_compaction.archive.values import NO_SEQ, History, SessionInfo
+from context_compaction.archive.values import NO_SEQ, History, SessionInfo, SessionUsage
 from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoundError
 
 # A folder's time stamp reliably shows later changes only if it is older than this, because some
@@ -184,25 +184,24 @@ class SearchIndex:
 
     def stored_sizes(self, blob_bytes: Mapping[str, int]) -> StoredSizes:
         """Return the sizes of all sessions, given those of all large contents by digest."""
-        known = blob_bytes.keys()
 
-        def select(connection: sqlite3.Connection) -> list[StoredSession]:
-            used: dict[int, set[str]] = {}
-            for session, digest in connection.execute("SELECT session, digest FROM blob_use"):
-                used.setdefault(session, set()).add(digest)
-            rows = connection.execute(
+        def select(connection: sqlite3.Connection) -> StoredSizes:
+            sessions = connection.execute(
                 "SELECT session_id, parent, is_retained, (SELECT count(*) FROM doc"
                 f" WHERE doc.session = session.id AND seq != {NO_SEQ} AND start_byte = 0),"
                 " archived_seconds, (SELECT sum(indexed_to) FROM segment"
-                " WHERE segment.session = session.id), id FROM session"
+                " WHERE segment.session = session.id) FROM session"
             )
-            return [
-                StoredSession(name, parent, bool(is_retained), count, seconds, size, blobs)
-                for name, parent, is_retained, count, seconds, size, session in rows
-                for blobs in [frozenset(used.get(session, set()) & known)]
-            ]
+            uses = connection.execute(
+                "SELECT session_id, digest FROM blob_use JOIN session ON session.id = session"
+            )
+            usage = (
+                SessionUsage(name, parent, bool(is_retained), *figures)
+                for name, parent, is_retained, *figures in sessions
+            )
+            return StoredSizes(usage, uses, blob_bytes)
 
-        return StoredSizes(self.run(select), blob_bytes)
+        return self.run(select)
 
     def _catch_up(self, connection: sqlite3.Connection) -> None:
         """Index everything that any process has logged and the index does not contain.

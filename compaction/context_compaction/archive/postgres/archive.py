@@ -1,6 +1,5 @@
 """The archive in PostgreSQL: one database for many processes, machines and tenants."""
 
-from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
@@ -18,12 +17,18 @@ from context_compaction.archive.postgres.blobs import TenantBlobs, open_objects
 from context_compaction.archive.postgres.database import Connection, Database, read_address
 from context_compaction.archive.postgres.rows import FAMILY, TenantRows
 from context_compaction.archive.postgres.sessions import RowState, TenantSessions
-from context_compaction.archive.retention import StoredSession, StoredSizes
+from context_compaction.archive.retention import StoredSizes
 from context_compaction.archive.search.filters import Check, RowsOf, session_cursor, session_page
 from context_compaction.archive.search.patterns import SCAN_SECONDS
 from context_compaction.archive.transcript_state import StateCache
 from context_compaction.archive.transcripts import TranscriptStore
-from context_compaction.archive.values import AccessToken, Health, SessionInfo, check_tenant
+from context_compaction.archive.values import (
+    AccessToken,
+    Health,
+    SessionInfo,
+    SessionUsage,
+    check_tenant,
+)
 from context_compaction.errors import ArchiveBusyError, NotFoundError
 from context_compaction.redaction import RedactionMode
 
@@ -255,24 +260,19 @@ _REVOKE = "DELETE FROM compaction.access_token WHERE tenant = %s AND token_id = 
 
 def _measure(connection: Connection, tenant: str, orphans: Mapping[str, int]) -> StoredSizes:
     """Return the sizes of a tenant's sessions and contents, and of objects without a row."""
-    blobs: dict[str, set[str]] = defaultdict(set)
-    for session, digest in connection.execute(
-        "SELECT session, digest FROM compaction.blob_use WHERE tenant = %s", (tenant,)
-    ):
-        blobs[session].add(digest)
-    rows = connection.execute(
+    sessions = connection.execute(
         "SELECT session, parent, is_retained, message_count, archived_seconds, log_bytes"
         " FROM compaction.session WHERE tenant = %s AND next_number > 0",
         (tenant,),
     )
-    sessions = [
-        StoredSession(name, parent, retained, count, seconds, size, frozenset(blobs[name]))
-        for name, parent, retained, count, seconds, size in rows
-    ]
+    uses = connection.execute(
+        "SELECT session, digest FROM compaction.blob_use WHERE tenant = %s", (tenant,)
+    )
     sizes = connection.execute(
         "SELECT digest, size_bytes FROM compaction.blob WHERE tenant = %s", (tenant,)
     )
-    return StoredSizes(sessions, {**dict(sizes.fetchall()), **orphans})
+    usage = (SessionUsage(*row) for row in sessions)
+    return StoredSizes(usage, uses, {**dict(sizes.fetchall()), **orphans})
 
 
 def _delete(
