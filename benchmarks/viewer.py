@@ -43,6 +43,7 @@ LONG_PAGES = (
     f"/sessions/{LONG}/context",
     f"/sessions/{LONG}/context?part=counted",
     f"/sessions/{LONG}/files",
+    f"/sessions/{LONG}/files?part=list",
     f"/sessions/{LONG}/export",
     f"/sessions/{LONG}/delete",
     f"/search?query=word&session_id={LONG}",

@@ -242,8 +242,13 @@ async def output(request: PageRequest) -> Page:
 
 
 async def files(request: PageRequest) -> Page:
-    """`/sessions/ID/files`: the files as the calls of a session left them, last used first."""
+    """`/sessions/ID/files`: the files as the calls of a session left them, last used first.
+
+    The page loads `part=list` by itself, because all calls have to be read.
+    """
     info = await request.archive.session_info(request.path("session_id"))
+    if not request.includes("list"):
+        return Page("files.html", {"session_id": info.session_id}, {"info": info})
     source = await open_source(request.archive, f"transcript://{info.session_id}/files")
     lines = (await source.characters(0, source.size_chars)).splitlines()
     listed = [line.rsplit("  ", 1) for line in lines]
@@ -251,7 +256,7 @@ async def files(request: PageRequest) -> Page:
         "session_id": info.session_id,
         "files": [{"path": path, "known": known} for path, known in listed],
     }
-    return Page("files.html", document, {"info": info})
+    return Page("file_list.html", document, {"info": info})
 
 
 async def file(request: PageRequest) -> Page:
