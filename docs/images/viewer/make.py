@@ -1,9 +1,11 @@
-"""Make the pictures of docs/how-to/viewer.md: `python docs/images/viewer/make.py [NAME…]`.
+"""Make the pictures of the viewer: `python docs/images/viewer/make.py [PAGE…]`.
 
-They show a real session (`examples/pi-session.jsonl`), compacted in a small window, and the
-compaction of a made-up session. Without names, every picture is made.
+Each page is shown in three widths, light and dark, as `PAGE-WIDTH-SCHEME.webp`. The archive has a
+real session (`examples/pi-session.jsonl`), which was compacted several times in a small window, and
+two made-up ones. Chromium also converts the pictures, so no other program is needed.
 """
 
+import base64
 import os
 import subprocess
 import sys
@@ -14,8 +16,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
+from context_compaction.archive.documents import HOST_TOOL
 from context_compaction.archive.opening import open_archive
 from context_compaction.formats.session_files.read import read_conversation
+from context_compaction.messages.edits import make_blob
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 
@@ -23,34 +27,48 @@ FOLDER = Path(__file__).parent
 REPOSITORY = FOLDER.parents[2]
 SESSION = "pi-themes"
 STORY = "invoices"
+RIGHT_TO_LEFT = "arabic"
+WIDTHS = {360: 780, 1280: 900, 1920: 1080}
+QUALITY = 0.5  # of a WebP file, from 0 to 1
 PAGES = {
     "sessions": "/",
-    "session": f"/sessions/{SESSION}",
-    "compaction": f"/sessions/{STORY}/compactions/last#lists",
-    "context": f"/sessions/{SESSION}/context?window=100000",
+    "session": f"/sessions/{SESSION}?at=2#m2",
+    "compactions": f"/sessions/{SESSION}/compactions",
+    "compaction": f"/sessions/{SESSION}/compactions/last",
+    "changes": f"/sessions/{STORY}/compactions/last#lists",
+    "context": f"/sessions/{SESSION}/context",
+    "files": f"/sessions/{SESSION}/files",
     "search": "/search?query=theme+colors",
+    "storage": "/storage",
+    "undone": f"/sessions/{STORY}/undone",
+    "right-to-left": f"/sessions/{RIGHT_TO_LEFT}",
 }
-# Page, width in pixels and color scheme of each picture that the documentation shows.
-PICTURES = (
-    ("compaction", 360, "light"),
-    ("compaction", 1280, "light"),
-    ("compaction", 1920, "dark"),
-    ("context", 1280, "dark"),
-    ("search", 1280, "light"),
-    ("session", 360, "dark"),
-    ("session", 1280, "light"),
-    ("sessions", 1920, "light"),
+ARABIC = (
+    {"role": "user", "content": "مرحبا، أريد إصلاح الخطأ في الملف config.py من فضلك."},
+    {
+        "role": "assistant",
+        "content": "بالتأكيد.\n\n| الاسم | القيمة |\n|---|--:|\n| timeout | 30 |",
+    },
 )
+TO_WEBP = """async ([data, quality]) => {
+  const image = new Image();
+  image.src = `data:image/png;base64,${data}`;
+  await image.decode();
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [image.width, image.height];
+  canvas.getContext("2d").drawImage(image, 0, 0);
+  return canvas.toDataURL("image/webp", quality).split(",")[1];
+}"""
 
 
 async def fill_archive(folder: Path) -> None:
-    """Archive a session in three parts with two compactions, and a second session with one."""
+    """Archive a session that grows and is compacted several times, and two short sessions."""
     sys.path.insert(0, str(REPOSITORY))
     from tests.support.story import story
 
     data = (REPOSITORY / "examples" / "pi-session.jsonl").read_bytes()
     conversation = read_conversation(data, name="pi-session.jsonl")
-    third = len(conversation.payload) // 3
+    step = len(conversation.payload) // 8
     request = CompactRequest(
         session_id=SESSION,
         format=conversation.format,
@@ -58,16 +76,20 @@ async def fill_archive(folder: Path) -> None:
         context_window=60_000,
         pinned=("Never commit without being asked.",),
     )
-    record = CompactRequest(
-        session_id=SESSION, format=conversation.format, model=request.model, mode="record"
-    )
     async with open_archive(folder) as archive:
         messages: list[Any] = []
-        for start, step in ((0, request), (third, request), (2 * third, record)):
-            part = conversation.payload[start : start + third]
-            messages = list((await compact([*messages, *part], step, archive=archive)).messages)
+        for start in range(0, len(conversation.payload), step):
+            grown = [*messages, *conversation.payload[start : start + step]]
+            messages = list((await compact(grown, request, archive=archive)).messages)
         invoices = CompactRequest(session_id=STORY, mode="full", pinned=("Tests stay green.",))
         await compact(story(turns=7), invoices, archive=archive)
+        arabic = CompactRequest(session_id=RIGHT_TO_LEFT, mode="record")
+        await compact(ARABIC, arabic, archive=archive)
+        for session_id, host in (
+            (SESSION, "pi /home/robin/pi-mono"),
+            (STORY, "codex /srv/billing"),
+        ):
+            await archive.commit(session_id, blobs=[make_blob(host, tool_name=HOST_TOOL)])
 
 
 @contextmanager
@@ -91,7 +113,7 @@ def viewer(folder: Path) -> Generator[str]:
 
 
 def main() -> None:
-    """Make the pictures whose names are arguments, or every picture."""
+    """Make the pictures of the pages whose names are arguments, or of every page."""
     from playwright.sync_api import sync_playwright
 
     with TemporaryDirectory() as name:
@@ -102,24 +124,33 @@ def main() -> None:
                 executable_path=os.environ.get("MCP_TEST_CHROMIUM", "/usr/bin/chromium"),
                 args=["--no-sandbox"],
             )
-            take_pictures(browser.new_page(), entry)
+            take_pictures(browser.new_page(), browser.new_page(), entry)
             browser.close()
 
 
-def take_pictures(page: Any, entry: str) -> None:
-    """Enter the viewer with a browser page, and save the pictures."""
+def take_pictures(page: Any, converter: Any, entry: str) -> None:
+    """Enter the viewer with a browser page, and save the pictures with the other page."""
+    page.set_default_timeout(150_000)
     page.goto(entry)
     page.wait_for_selector("h1")
     base = "/".join(entry.split("/")[:3])
-    for page_name, width, scheme in PICTURES:
-        picture = f"{page_name}-{width}-{scheme}.jpg"
-        if sys.argv[1:] and picture not in sys.argv[1:]:
+    for name, address in PAGES.items():
+        if sys.argv[1:] and name not in sys.argv[1:]:
             continue
-        page.set_viewport_size({"width": width, "height": 780 if width < 500 else 900})
-        page.emulate_media(color_scheme=scheme)
-        page.goto(f"{base}{PAGES[page_name]}")
-        page.wait_for_load_state("networkidle")
-        page.screenshot(path=FOLDER / picture, type="jpeg", quality=72)
+        if name == "undone":
+            page.goto(f"{base}/sessions/{STORY}/compactions/last")
+            page.click("text=Undo this compaction")
+        for width, height in WIDTHS.items():
+            page.set_viewport_size({"width": width, "height": height})
+            for scheme in ("light", "dark"):
+                page.emulate_media(color_scheme=scheme)
+                page.goto("about:blank")
+                page.goto(f"{base}{address}")
+                page.wait_for_load_state("networkidle")
+                data = base64.b64encode(page.screenshot()).decode()
+                webp = converter.evaluate(TO_WEBP, [data, QUALITY])
+                picture = FOLDER / f"{name}-{width}-{scheme}.webp"
+                picture.write_bytes(base64.b64decode(webp))
 
 
 if __name__ == "__main__":

@@ -146,7 +146,8 @@ def single_rows(row: Row) -> Sequence[Row]:
 
 def _key(entry: ContextEntry) -> int | str:
     """Return a key that all versions of a message share: its number, or else its content."""
-    return entry.original_seq if entry.original_seq >= 0 else compact_json(entry.raw)
+    seq = entry.original_seq
+    return seq if seq >= 0 else compact_json(entry.raw)
 
 
 def _kind_of(edits: Sequence[JsonObject]) -> str:
@@ -171,10 +172,11 @@ def _replaced_rows(
         own = [edit for edit in at_start if edit["action"] == "summarized"]
         yield Row(kind, [], [entry], own, replaced_count=len(removed) if is_first else 0)
     lines = _lines_by_message(inserted) if is_summary else {}
+    kind = "summarized" if is_summary else "removed"
     for index, entry in enumerate(removed, start):
-        kind = "summarized" if is_summary else "removed"
-        own = [edit for edit in edits.get(index, ()) if edit["action"] != "summarized"]
-        yield Row(kind, [entry], [], own, lines=lines.get(entry.original_seq, []))
+        found = edits.get(index)  # most messages of a long list have no edits
+        own = [edit for edit in found if edit["action"] != "summarized"] if found else []
+        yield Row(kind, [entry], [], own, 0, lines.get(entry.original_seq) or [])
 
 
 def _inserted_kind(entry: ContextEntry) -> str:

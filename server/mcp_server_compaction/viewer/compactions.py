@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from anyio import to_thread
 from context_compaction import (
@@ -12,6 +13,7 @@ from context_compaction import (
     NotFoundError,
     QueryError,
     SessionInfo,
+    StoredReceipt,
     counter_for,
     read_dropped_names,
 )
@@ -24,6 +26,10 @@ from mcp_server_compaction.viewer.marks import is_compaction
 from mcp_server_compaction.viewer.web import Page, PageRequest, number_field
 
 _ROWS_PER_PART = 60
+# Rows by session, number and time of the compaction; browsers load one compaction in parts.
+_Rows: TypeAlias = dict[tuple[str, int, float], Sequence[Row]]
+_RECENT_ROWS: WeakKeyDictionary[Archive, _Rows] = WeakKeyDictionary()
+_MAX_RECENT = 4
 _CALL_DISTANCE = 3  # a result is at most so many messages after its call, or has no name
 
 
@@ -81,19 +87,19 @@ async def compaction(request: PageRequest) -> Page:
         document["receipt"] = receipt | {"losses": losses}
         if request.query.get("part") == "losses":
             return Page("losses.html", document, {"info": info})
-    lists = await request.archive.compacted_lists(info.session_id, number)
-    rows = await to_thread.run_sync(rows_of, lists, receipt)
+    rows = await _rows(request.archive, info.session_id, number, stored[number])
     values = await _row_values(request, info, receipt, rows)
     if request.query.get("part") == "rows":
         return Page("change_rows.html", document, values | {"info": info})
-    document["rows"] = [
-        {
-            "kind": row.kind,
-            "before": row.seqs,
-            "after": [{"source_seq": e.source_seq, "message": e.raw} for e in row.after],
-        }
-        for row in rows
-    ]
+    if request.query.get("format") == "json":
+        document["rows"] = [
+            {
+                "kind": row.kind,
+                "before": row.seqs,
+                "after": [{"source_seq": e.source_seq, "message": e.raw} for e in row.after],
+            }
+            for row in rows
+        ]
     totals = Counter[str]()
     for row in rows:
         totals[row.kind] += len(row.before) or not row.replaced_count
@@ -112,6 +118,21 @@ async def compaction(request: PageRequest) -> Page:
         "next": min((n for n in numbers if n > number), default=None),
     }
     return Page("compaction.html", document, values)
+
+
+async def _rows(
+    archive: Archive, session_id: str, number: int, stored: StoredReceipt
+) -> Sequence[Row]:
+    """Return all rows of a compaction. They never change, so those of recent requests are kept."""
+    known = _RECENT_ROWS.setdefault(archive, {})
+    key = session_id, number, stored.timestamp_seconds
+    if key not in known:
+        lists = await archive.compacted_lists(session_id, number)
+        rows = await to_thread.run_sync(rows_of, lists, stored.receipt)
+        while len(known) >= _MAX_RECENT:
+            known.pop(next(iter(known)))
+        known[key] = rows
+    return known[key]
 
 
 async def _row_values(

@@ -298,3 +298,38 @@ def test_very_long_session_loads_only_parts_near_the_window(chromium: Any, tmp_p
             page.evaluate(JUMP.replace("AT", str(at)))
         assert page.evaluate("document.querySelectorAll('.message').length") <= 400
         context.close()
+
+
+TITLE = "text=Find out why the invoices >> nth=0"
+FIRST = ".session .title >> nth=0"
+# Each question of docs/how-to/viewer.md: the words to type into the search, and the clicks.
+QUESTIONS = {
+    "why was it forgotten": ("rounded wrongly", [".hits a.removed >> nth=0"], ".row.change"),
+    "what fills the context": ("", [TITLE, "text=Context now"], "text=The ten largest pieces"),
+    "what was removed": ("", [TITLE, "nav.tabs >> text=Compactions", FIRST], ".row.change"),
+    "what did the model see": ("", [TITLE, "nav.tabs >> text=Compactions", FIRST], ".cell.after"),
+    "where is that error": ("INV-4711", [".hit-link >> nth=0"], ".message[data-seq]"),
+    "how to get a file back": ("", [TITLE, "text=Files", "text=Save as file >> nth=0"], "download"),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_questions_are_answered_in_three_clicks(
+    page: Any, address: str, monitor: PageMonitor, question: str
+) -> None:
+    words, clicks, answer = QUESTIONS[question]
+    assert len(clicks) <= 3
+    if words:
+        page.goto(f"{_base(address)}/search?session_id=main")
+        page.fill("#search-words", words)
+        page.keyboard.press("Enter")
+    if answer == "download":
+        with page.expect_download() as download:
+            for selector in clicks:
+                page.click(selector)
+        assert download.value.suggested_filename.startswith("module_")
+        return
+    for selector in clicks:
+        page.click(selector)
+    page.wait_for_selector(answer)
+    assert monitor.is_clean(), monitor
