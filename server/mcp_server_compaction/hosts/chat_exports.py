@@ -154,11 +154,11 @@ def _claude_entry(message: JsonObject) -> Message | None:
 def _block_text(block: Any) -> str:
     if not is_object(block):
         return _text(block)
-    kind = block.get("type")
+    kind = _text(block.get("type"))
     if kind in {"text", "thinking"}:
-        return _text(block.get(str(kind)))
-    shown = {key: block.get(key) for key in ("name", "input", "content") if block.get(key)}
-    return f"[{_text(kind)}]\n{_all_text(shown)}" if shown else ""
+        return _text(block.get(kind))
+    shown = _all_text([block.get(key) for key in ("name", "input", "content")])
+    return f"[{kind}]\n{shown}" if shown else ""
 
 
 def _chatgpt_branches(mapping: JsonObject, current: Any) -> list[list[Message]]:
@@ -185,26 +185,14 @@ def _chatgpt_entry(message: Any) -> Message | None:
         return None
     author: Mapping[str, Any] = message["author"] if is_object(message.get("author")) else {}
     content = message.get("content")
-    if is_object(content):
+    if is_object(content):  # texts, code, outputs, thoughts, or parts with texts and pictures
         labels = {"content_type", "language", "response_format_name"}
-        parts: Any = content.get("parts")
-        others = {key: item for key, item in content.items() if key not in {*labels, "parts"}}
-        texts = [_text(part) or _part_text(part) for part in parts] if is_list(parts) else []
-        texts.append(_all_text(others))
-    else:
-        texts = [_text(content)]
+        content = [item for key, item in content.items() if key not in labels]
+    texts = [_all_text(content)]
     role = _text(author.get("role"))
     if role == "tool" and any(texts):
         texts.insert(0, f"[{_text(author.get('name')) or 'tool'}]")
     return _entry(_ROLES.get(role, "assistant"), texts, message.get("create_time"))
-
-
-def _part_text(part: Any) -> str:
-    """Return the text of a part that is no string, such as a picture or a transcription."""
-    if not is_object(part):
-        return ""
-    kind = _text(part.get("content_type")) or "part"
-    return f"[{kind}] {_text(part.get('text')) or _text(part.get('asset_pointer'))}".strip()
 
 
 def _entry(role: str, texts: list[str], time: Any) -> Message | None:

@@ -173,6 +173,11 @@ def _wrapped_servers(host: Host, value: Mapping[str, Json], path: Path) -> dict[
     file = _state_file(path, "servers.json")
     if str(file) not in installed_command(host, value):
         return {}
+    if not file.is_file():
+        raise SettingsError(
+            f"{path} starts the servers in {file}, which is missing. Restore that file, or remove "
+            f"the entry {REGISTERED_NAME!r} by hand and add the servers again."
+        )
     return as_object(read_value(file, "json").get(WRAP_SECTION))
 
 

@@ -151,7 +151,7 @@ class Upstream:
                 delay = 0.0 if is_stable else delay
                 delay = min(max(2 * delay, _RESTART_SECONDS), _MAX_RESTART_SECONDS)
                 title = self.server.title
-                await self._fail(f"The {title} {problem}. It is restarted in {delay:g} s.")
+                await self._fail(f"The {title} {problem}. Next attempt in {delay:g} s.")
                 await anyio.sleep(delay)
                 self._problem = ""
 

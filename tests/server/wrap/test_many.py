@@ -117,7 +117,7 @@ async def test_server_that_ends_is_reported_and_started_again(tmp_path: Path) ->
     options: Any = {"logging_callback": log, "message_handler": note}
     async with wrapped(tmp_path, servers, **options) as client:
         first = text_of(await client.call_tool("bad__pid", {}))
-        with pytest.raises(MCPError, match=r"server .bad. ended\. It is restarted in 0\.5 s"):
+        with pytest.raises(MCPError, match=r"server .bad. ended\. Next attempt in 0\.5 s"):
             await client.call_tool("bad__die", {})
         assert text_of(await client.call_tool("good__pid", {}))
         await changed.wait()
