@@ -68,7 +68,7 @@ def test_user_of_claude_desktop_wraps_four_servers_reads_searches_and_uninstalls
     lines = [f"line {number}: value_{number * 7}" for number in range(20_000)]
     (data / "large.txt").write_text("\n".join(lines), encoding="utf-8")
     memory = str(tmp_path / "memory.json")
-    servers = {
+    servers: dict[str, Any] = {
         "everything": {"command": npm_server("everything", npm_folder), "args": []},
         "filesystem": {"command": npm_server("filesystem", npm_folder), "args": [str(data)]},
         "memory": {
