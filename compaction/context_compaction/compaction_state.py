@@ -5,15 +5,14 @@ receipt is a report that no code reads back.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from context_compaction.activity.known_file import FileState
 from context_compaction.errors import ArchiveError
 from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import JsonObject
-from context_compaction.messages.placeholders import Span
 from context_compaction.request import CompactRequest
 
 _KEY = "state"
@@ -106,8 +105,6 @@ class CompactionState:
         repeat_key: Key of the result together with the request; "" if the result is not final.
         mode: The mode of the call.
         prepared: The list that a later call may apply, if any.
-        shortened_outputs: For each summary in the result, the ID of the output with its shortened
-            originals. The key is the pointer to the messages that the summary replaces.
     """
 
     stop_seq: int = -1
@@ -119,7 +116,6 @@ class CompactionState:
     repeat_key: str = ""
     mode: str = ""
     prepared: PreparedList | None = None
-    shortened_outputs: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 _DEFAULTS = asdict(CompactionState())
@@ -165,12 +161,6 @@ def _state_of(receipt: JsonObject) -> CompactionState:
         values["files"] = tuple(FileState(**item) for item in values["files"])
     values["own_hashes"] = tuple(values.get("own_hashes", ()))
     return CompactionState(**values)
-
-
-def shortened_output_id(span: Span, states: Sequence[CompactionState]) -> str | None:
-    """Return the ID of the newest output with the shortened originals of `span`, or None."""
-    output_ids = (state.shortened_outputs.get(span.pointer) for state in reversed(states))
-    return next(filter(None, output_ids), None)
 
 
 def hashes_made_by(states: Sequence[CompactionState]) -> frozenset[str]:

@@ -38,7 +38,6 @@ from context_compaction.request import CompactRequest
 from context_compaction.result import LayerReport, Recognised, Status
 from context_compaction.settings import Settings
 from context_compaction.summarizers.extractive.items import Record
-from context_compaction.summarizers.extractive.shortened import ShortenedMessages
 from context_compaction.tokens.counter import MessageCounter
 from context_compaction.tokens.request_count import RequestCount
 
@@ -172,24 +171,22 @@ class OriginalMessages:
         messages: All originals that are available.
         numbers: For each message its number in the transcript; None if it has none.
         earlier: Text of the earlier summaries among the replaced messages.
-        unarchived: Text of earlier summaries whose original messages are missing from the archive.
-        is_short: Whether some messages were shortened when they were first summarized.
+        unarchived: The part of that text whose original messages are not among `messages`.
     """
 
     messages: Messages = ()
     numbers: tuple[int | None, ...] = ()
     earlier: str = ""
     unarchived: str = ""
-    is_short: bool = False
 
-    def joined(self, later: "OriginalMessages") -> "OriginalMessages":
-        """Return these originals followed by `later`."""
-        return OriginalMessages(
-            (*self.messages, *later.messages),
-            (*self.numbers, *later.numbers),
-            "\n".join(filter(None, (self.earlier, later.earlier))),
-            "\n".join(filter(None, (self.unarchived, later.unarchived))),
-            self.is_short or later.is_short,
+    @classmethod
+    def joined(cls, *parts: "OriginalMessages") -> "OriginalMessages":
+        """Return all `parts`, in order, as one."""
+        return cls(
+            tuple(message for part in parts for message in part.messages),
+            tuple(number for part in parts for number in part.numbers),
+            "\n".join(part.earlier for part in parts if part.earlier),
+            "\n".join(part.unarchived for part in parts if part.unarchived),
         )
 
 
@@ -208,7 +205,7 @@ class Originals:
     @property
     def all(self) -> OriginalMessages:
         """The originals of everything that is replaced."""
-        return self.history.joined(self.prefix)
+        return OriginalMessages.joined(self.history, self.prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,9 +460,7 @@ class Plan:
     checkpoint: str = ""
     bought_files: tuple[tuple[str, str, str], ...] = ()
     files: FilesInWork = field(default_factory=FilesInWork)
-    archived: Mapping[Span, ShortenedMessages] = field(
-        default_factory=dict[Span, ShortenedMessages]
-    )
+    archived: Mapping[Span, OriginalMessages] = field(default_factory=dict[Span, OriginalMessages])
     originals: Originals = field(default_factory=Originals)
     memory: SummaryMatch | None = None
 

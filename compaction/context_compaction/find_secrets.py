@@ -80,8 +80,8 @@ _BEFORE_TOKEN = re.compile(
     r"(?<![\w./+=-])(?!sha\d|toolu|msg|call|resp)[A-Za-z][A-Za-z0-9]{1,11}(?:[_-][A-Za-z0-9]{1,8}){0,3}\Z"
 )
 
-# A value whose name says that it is secret: after a sign, in .netrc, and as curl's user. Backslashes
-# can precede the quotes, because the arguments of a tool call are JSON in a string.
+# A value whose name says that it is secret: after a sign, in .netrc, as curl's user. The arguments
+# of a tool call are JSON in a string, so backslashes can precede the quotes.
 _NAMES = ("pass", "pwd", "pw", "psk", "secret", "token", "api")
 _QUOTE = r"\\{0,3}['\"]"
 _NAME = r"(?:passw(?:or)?d|passphrase|(?<![a-z])(?:pass|pw|psk)(?!\w)|pwd|secret|token|api[_-]?key)"

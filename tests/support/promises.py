@@ -17,12 +17,11 @@ from typing import Any, cast
 
 from context_compaction.archive.archive import Archive
 from context_compaction.archive.opening import open_archive
-from context_compaction.archive.values import ArchivedMessage, OutputSlice
+from context_compaction.archive.values import ArchivedMessage
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
-from context_compaction.summarizers.extractive.shortened import SHORTENED_MESSAGES
 
 from .json_types import Json
 from .provider_rules import problems
@@ -63,12 +62,6 @@ class _WithoutOriginals:
         self, session_id: str, start: int, stop: int, *, head: str | None = None
     ) -> list[ArchivedMessage]:
         raise NotFoundError(f"Messages {start} to {stop} of {session_id} {head} are lost.")
-
-    async def read_output(self, output_id: str, **options: Any) -> OutputSlice:
-        found = await self._archive.read_output(output_id, **options)
-        if found.info.tool_name == SHORTENED_MESSAGES:
-            raise NotFoundError(f"{output_id} is lost with its messages.")
-        return found
 
 
 @contextmanager

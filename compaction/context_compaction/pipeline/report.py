@@ -24,7 +24,6 @@ from context_compaction.messages.speakers import unproven_summary_warning
 from context_compaction.pipeline.chosen_range import range_warnings, replaced_range
 from context_compaction.pipeline.collect_pins import pin_warnings, pins_json
 from context_compaction.pipeline.dropped_names import dropped_names
-from context_compaction.pipeline.originals import shortened_outputs
 from context_compaction.pipeline.shorten import is_of_request
 from context_compaction.pipeline.validate import irreducible_pieces
 from context_compaction.policies import policy_named
@@ -38,7 +37,7 @@ from context_compaction.result import (
     TokenReport,
 )
 from context_compaction.session.prepared import prepared_result
-from context_compaction.session.save import Commit, ShortenedOutputs, make_commit
+from context_compaction.session.save import Commit, make_commit
 from context_compaction.tokens.counter import Estimate, MessageCounter
 
 # Comparing two lists takes 0.1 s of CPU for 2,000 messages (measured).
@@ -84,15 +83,13 @@ def report(done: Finished, secrets: JsonObject | None) -> Outcome:
     stored_list: PreparedList | None = None
     if request.prepare:
         result, stored_list = prepared_result(context, messages, result, rendered, done.now_seconds)
-    shortened: ShortenedOutputs = {}, ()
     if result.changed or stored_list is not None:
         place = {
             "head": session.history[:HEAD_CHARS],
             "parent_session_id": session.appended.parent_session_id,
         }
         result = replace(result, receipt=result.receipt | place)
-        shortened = shortened_outputs(context, plan, messages)
-    commit = make_commit(done, result, rendered, stored_list, shortened)
+    commit = make_commit(done, result, rendered, stored_list)
     stats = stats_of(context, plan, messages) if plan.acts else None
     return Outcome(_against_given_list(result, context), commit, stats)
 

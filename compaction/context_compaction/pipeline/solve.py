@@ -8,6 +8,7 @@ Earlier bought pieces become the text of the summary. Files get a separate messa
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from context_compaction.archive import ArchivedMessage
 from context_compaction.context import (
     CompactionContext,
     EditedMessages,
@@ -21,7 +22,6 @@ from context_compaction.file_access import DiskFile
 from context_compaction.layers.cut_point import CutPoint, history_of
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Messages
-from context_compaction.messages.pins import carried_by
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.tool_pairs import runs, safe_cuts
 from context_compaction.messages.tool_results import newest_results
@@ -35,7 +35,6 @@ from context_compaction.pipeline.clear import (
 )
 from context_compaction.pipeline.files_in_work import file_items, with_disk
 from context_compaction.pipeline.originals import (
-    Read,
     originals_of,
     parsed_originals,
     with_archived,
@@ -162,7 +161,7 @@ def decide(
     plan: Plan,
     files: FilesInWork | None,
     on_disk: Mapping[str, DiskFile],
-    read: Mapping[Span, Read],
+    read: Mapping[Span, Sequence[ArchivedMessage]],
     *,
     has_model: bool = False,
 ) -> Plan:
@@ -204,20 +203,15 @@ def _record_of(context: CompactionContext, plan: Plan, *, has_files: bool = True
     labels: dict[int, str] = {}
     unfolded = with_archived(context, context.messages, plan.archived)
     for position, (message, originals) in enumerate(unfolded):
-        if originals.messages:
-            messages += originals.messages
-            numbers += originals.numbers
-            positions += [None] * len(originals.messages)
-            continue
-        if summary := carried_by(message):
-            earlier = earlier_entries(summary.body)
-            labels |= {len(messages) + n: label for n, label in earlier.labels.items()}
-            messages += earlier.messages
-            numbers += earlier.numbers
-            positions += [None] * len(earlier.messages)
-        messages.append(message)
-        numbers.append(context.number_of(message))
-        positions.append(position)
+        earlier = earlier_entries(originals.unarchived)
+        labels |= {len(messages) + n: label for n, label in earlier.labels.items()}
+        messages += (*earlier.messages, *originals.messages)
+        numbers += (*earlier.numbers, *originals.numbers)
+        positions += [None] * (len(messages) - len(positions))
+        if not originals.messages:
+            messages.append(message)
+            numbers.append(context.number_of(message))
+            positions.append(position)
     newest = newest_results(context.messages)
     # Some formats have several messages for calls whose results come together.
     newest_at = min(newest.start, _newest_run(context) + 1) if newest else newest.start

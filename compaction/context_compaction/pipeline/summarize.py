@@ -179,7 +179,7 @@ def _job(context: CompactionContext, plan: Plan) -> SummaryJob:
     return SummaryJob(
         record=parts_of(record.messages, record.numbers),
         previous=record.earlier,
-        has_originals=not (record.unarchived or record.is_short),
+        has_originals=not record.unarchived,
         max_tokens=min(plan.text_tokens, replaced_tokens // 3),
         extracts=cache(partial(_extract_of, context, replaced, _EXTRACTS_TOKENS)),
         kept=parts_of(later, [context.number_of(message) for message in later]),
@@ -213,7 +213,7 @@ def _record_of(context: CompactionContext, plan: Plan) -> OriginalMessages:
         return originals.all
     request = request_of(plan.edited.messages, cut.request_at)
     inserted = OriginalMessages((request,), (context.number_of(request),))
-    return originals.history.joined(inserted).joined(originals.prefix)
+    return OriginalMessages.joined(originals.history, inserted, originals.prefix)
 
 
 def _format_pin(context: CompactionContext, pin: Pin, later: Messages) -> str:

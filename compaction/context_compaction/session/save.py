@@ -1,8 +1,7 @@
 """Save the outcome of a call: outputs, the new context, the receipt and the state."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from context_compaction.archive.archive import Archive
 from context_compaction.archive.values import ContextEntry
@@ -24,10 +23,6 @@ from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.messages.pins import pin_blobs
 from context_compaction.messages.speakers import receipt_hashes_in
 from context_compaction.result import CompactResult
-
-# For each summary in a result, by its pointer, the ID of the output with its shortened originals;
-# and the outputs that are new.
-ShortenedOutputs: TypeAlias = tuple[Mapping[str, str], Sequence[Blob]]
 
 # Parts of a receipt that are archived if the call compacted nothing.
 _SHORT_RECEIPT = ("session_id", "format", "status", "tokens")
@@ -70,7 +65,6 @@ def make_commit(
     result: CompactResult,
     rendered: Sequence[Sequence[JsonObject]],
     prepared: PreparedList | None,
-    shortened: ShortenedOutputs,
 ) -> Commit | None:
     """Return the commit of a call; None, in most calls, if only messages are saved.
 
@@ -79,7 +73,6 @@ def make_commit(
         result: The outcome.
         rendered: For each message to return its JSON objects.
         prepared: The prepared list, to be applied later.
-        shortened: The outputs with the shortened originals of the result's summaries.
     """
     context, session, words = done.context, done.context.session, done.words
     is_reported = result.changed or prepared is not None or bool(session.rejections.key)
@@ -88,10 +81,7 @@ def make_commit(
         return None
     receipt = result.receipt
     entries = _context_entries(done.messages, rendered, session.seqs) if result.changed else []
-    output_ids, shortened_blobs = shortened
-    state = CompactionState(
-        memory=_summary(done), model=_model_call(words), shortened_outputs=output_ids
-    )
+    state = CompactionState(memory=_summary(done), model=_model_call(words))
     if prepared is not None:
         state = replace(state, own_hashes=receipt_hashes_in(done.messages))
     elif is_reported or words.model is not None:
@@ -124,7 +114,7 @@ def make_commit(
     return Commit(
         receipt,
         session.history,
-        blobs=(*_dated_blobs(done), *pin_blobs(context.pins.candidates), *shortened_blobs),
+        blobs=(*_dated_blobs(done), *pin_blobs(context.pins.candidates)),
         context=entries,
         listed=history_hash(session.payload) if is_other_list else "",
     )

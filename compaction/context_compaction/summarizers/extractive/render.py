@@ -95,6 +95,13 @@ def render(items: Iterable[Item], pinned: Iterable[str] = ()) -> str:
     return "\n".join(entries)
 
 
+def entries_before(text: str, number: int) -> str:
+    """Return the part of an earlier summary that precedes its entries from message `number` on."""
+    starts = (start for start in _ENTRY.finditer(text) if start[1] and int(start[1]) >= number)
+    first = next(starts, None)
+    return text[: first.start()] if first else text
+
+
 def earlier_entries(text: str) -> EarlierEntries:
     """Return the entries of an earlier summary. Text before the first entry becomes an entry."""
     messages: list[Message] = []
