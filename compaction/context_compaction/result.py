@@ -120,7 +120,7 @@ class SummaryPrompt:
         system: Instructions.
         user: The transcript, as data.
         max_tokens: Token limit of the summary.
-        continuation: Token to pass back with the summary, within one hour.
+        continuation: Token to pass back with the summary.
     """
 
     system: str

@@ -45,7 +45,7 @@ from context_compaction.pipeline.report import (
     stats_of,
 )
 from context_compaction.pipeline.solve import decide, make_plan, with_text
-from context_compaction.pipeline.summarize import ask_host, asks_host, summarize
+from context_compaction.pipeline.summarize import asks_host, prompt_for_host, summarize
 from context_compaction.pipeline.validate import validate, with_notes
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest
@@ -112,13 +112,13 @@ async def compact(
         deciding = partial(decide, has_model=model is not None)
         plan = await to_thread.run_sync(deciding, context, plan, files, on_disk, originals)
         if asks_host(context, plan):
-            return needs_summary(context, await ask_host(context, plan, archive, now_seconds))
+            prompt = await to_thread.run_sync(prompt_for_host, context, plan)
+            return needs_summary(context, prompt)
         if plan.acts and context.request.mode != "plan":
             await run_before_hook(before_compaction, progress, stats_of(context, plan, None))
         words = await summarize(
             context,
             plan,
-            archive,
             model,
             now_seconds=now_seconds,
             report_chars=chars_reporter(progress),

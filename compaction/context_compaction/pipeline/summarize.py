@@ -6,8 +6,6 @@ with `summary`). A later compaction reuses a saved text that reaches up to its c
 and extracts cover the rest. Claude Code compacts by its session memory in the same way.
 """
 
-import hashlib
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,13 +25,12 @@ from context_compaction.context import (
     SummaryMatch,
     SummaryText,
 )
-from context_compaction.errors import NotFoundError, SettingsError, SummaryError
+from context_compaction.errors import SettingsError, SummaryError
 from context_compaction.layers.cut_point import CutPoint, request_of
 from context_compaction.messages import placeholders
-from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
+from context_compaction.messages.history_hash import HEAD_CHARS
 from context_compaction.messages.model import JsonObject, Message, Messages
 from context_compaction.messages.pins import Pin, pin_block, with_pin_block
-from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import with_authors
 from context_compaction.pipeline.assemble import assemble
 from context_compaction.redaction import Gates
@@ -67,9 +64,6 @@ _COOL_DOWN_SECONDS = 900
 _CACHE_SECONDS = 300
 # Room for the instruction after the conversation, and the least room for the answer.
 _INSTRUCTION_TOKENS, _ANSWER_TOKENS = 5_000, 8_000
-# A person may have to approve the host's request to its model.
-_CONTINUATION_SECONDS = 3_600
-_CONTINUATION = re.compile(r"c2-(\d{1,12})-(\d{1,12})-([0-9a-f]{0,12})-(\d{1,12})-[0-9a-f]{24}")
 _NUMBER = re.compile(r"(?<=[\[, -])\d{1,9}(?=[\], -])")
 
 
@@ -99,7 +93,6 @@ def asks_host(context: CompactionContext, plan: Plan) -> bool:
 async def summarize(
     context: CompactionContext,
     plan: Plan,
-    archive: Archive,
     model: SummaryModel | None,
     *,
     now_seconds: float,
@@ -114,7 +107,7 @@ async def summarize(
     if plan.memory is not None or (request.summary is not None and request.mode == "record"):
         return None
     if request.summary is not None:
-        warnings = await _continuation_warnings(context, plan, archive, now_seconds)
+        warnings = _continuation_warnings(context, plan)
         words = await to_thread.run_sync(_with_host_text, context, plan)
         return replace(words, warnings=(*warnings, *words.warnings))
     if model is None or not uses_model(context, plan):
@@ -281,74 +274,44 @@ def _host_job(context: CompactionContext, plan: Plan) -> SummaryJob | None:
     return job if is_useful else None
 
 
-async def ask_host(
-    context: CompactionContext, plan: Plan, archive: Archive, now_seconds: float
-) -> SummaryPrompt:
-    """Return the prompt with which a host's model writes the summary, with its token."""
-    span = context.span_of(plan.replaced)
-    token = await _continuation(span, archive, int(now_seconds) + _CONTINUATION_SECONDS)
-    return await to_thread.run_sync(_prompt_for, context, plan, token)
+def prompt_for_host(context: CompactionContext, plan: Plan) -> SummaryPrompt:
+    """Return the prompt with which a host's model writes the summary, with its token.
 
-
-def _prompt_for(context: CompactionContext, plan: Plan, token: str) -> SummaryPrompt:
-    request = context.request
+    The token names the last message to summarize and the branch up to it.
+    """
+    request, span = context.request, context.span_of(plan.replaced)
     # A host cannot report that a prompt is too long, so it is clipped beforehand.
     job = replace(_job(context, plan), too_long="clip")
     window_tokens = request.context_window or profile_for(request.model).context_window
     room_tokens = job.room_tokens(window_tokens, context.count)
     prompt = fullest_version(job, room_tokens, context.count).prompt
-    user = context.gates.json(prompt.user)
+    user, token = context.gates.json(prompt.user), f"{span.stop_seq}@{span.head}"
     return SummaryPrompt(prompt.system, user, prompt.max_tokens, token)
 
 
-async def _continuation_warnings(
-    context: CompactionContext, plan: Plan, archive: Archive, now_seconds: float
-) -> tuple[str, ...]:
-    """Check the continuation token of the host's summary, and return warnings about it.
+def _continuation_warnings(context: CompactionContext, plan: Plan) -> tuple[str, ...]:
+    """Check that the host's summary was requested for this list, and return warnings about it.
 
     Raises:
-        SettingsError: The token is invalid, has expired, or belongs to another conversation.
+        SettingsError: The token is invalid or belongs to another list.
     """
-    token, session_id = context.request.continuation, context.session.session_id
+    token, session = context.request.continuation, context.session
     if token is None:
         return ()
-    match = _CONTINUATION.fullmatch(token)
-    if match is None:
+    stop_seq, _, head = token.partition("@")
+    if not stop_seq.isdecimal() or head not in {name[:HEAD_CHARS] for name in session.heads}:
         raise SettingsError(
-            f"Invalid continuation {token[:60]!r}. Pass it exactly as summary_request contains it, "
-            "or omit it."
+            f"The continuation {token[:60]!r} does not belong to this list of session "
+            f"{session.session_id}. Pass it exactly as summary_request contains it, or call again "
+            "without summary and continuation to get a new request."
         )
-    start_seq, stop_seq, expires_seconds = (int(match[number]) for number in (1, 2, 4))
-    again = "Call again without summary and continuation to get a new request."
-    if now_seconds > expires_seconds:
-        raise SettingsError(f"The continuation has expired. {again}")
-    span = Span(session_id, start_seq, stop_seq, match[3])
-    if await _continuation(span, archive, expires_seconds) != token:
-        raise SettingsError(f"The continuation does not belong to session {session_id}. {again}")
-    stop = context.span_of(plan.replaced).stop_seq
-    if not plan.text_tokens or stop <= stop_seq:
+    newest_seq = context.span_of(plan.replaced).stop_seq
+    if not plan.text_tokens or newest_seq <= int(stop_seq):
         return ()
     return (
-        f"The conversation has grown since the summary was requested. Messages {stop_seq + 1} to "
-        f"{stop} are in it only as verbatim extracts.",
+        f"The conversation has grown since the summary was requested. Messages {int(stop_seq) + 1} "
+        f"to {newest_seq} are in it only as verbatim extracts.",
     )
-
-
-async def _continuation(span: Span, archive: Archive, expires_seconds: int) -> str:
-    """Return the token that ties a summary to the messages that a host must summarize.
-
-    It contains a hash of the archived messages. So no key has to be stored, the token survives
-    restarts, and a summary of another conversation is recognized.
-    """
-    start, stop, head = span.start_seq, span.stop_seq, span.head
-    try:
-        messages = await archive.read_messages(span.session_id, start, stop, head=head or None)
-    except NotFoundError:
-        messages = []
-    history = history_hash(message.raw for message in messages)
-    data = json.dumps([span.session_id, start, stop, expires_seconds, history])
-    digest = hashlib.blake2b(data.encode("ascii"), digest_size=12).hexdigest()
-    return f"c2-{start}-{stop}-{head}-{expires_seconds}-{digest}"
 
 
 async def _with_model(

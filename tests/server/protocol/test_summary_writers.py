@@ -214,13 +214,13 @@ async def hand_in(client: Any, summary: str, continuation: str | None, **more: A
     )
 
 
-async def test_the_hosts_summary_comes_with_a_token_that_the_archive_confirms(
+async def test_the_hosts_summary_comes_with_a_token_that_another_process_confirms(
     config: Config, era: Era
 ) -> None:
     async with connect(config, era) as client:
         request = await ask_host(client)
         assert GOAL in request["user"]
-    async with connect(config, era) as client:  # another process would do: the archive knows
+    async with connect(config, era) as client:
         answer = answer_of(await hand_in(client, SUMMARY, request["continuation"]))
     assert answer["receipt"]["writer"] == "host"
     assert PROSE in answer["summary"]
@@ -233,21 +233,9 @@ async def test_a_token_of_another_conversation_is_refused(config: Config) -> Non
         request = await ask_host(client)
         other = {"messages": story(turns=7)[1:], "session_id": "other"}
         wrong = await hand_in(client, SUMMARY, request["continuation"], **other)
-        assert "does not belong to session other" in error_of(wrong)
-        garbled = await hand_in(client, SUMMARY, "c2-0-3--99-nonsense")
+        assert "does not belong to this list of session other" in error_of(wrong)
+        garbled = await hand_in(client, SUMMARY, "3@nonsense")
         assert "exactly as summary_request contains it" in error_of(garbled)
-
-
-async def test_a_token_expires(config: Config) -> None:
-    async with connect(config) as client:
-        request = await ask_host(client)
-        parts = request["continuation"].split("-")
-        parts[4] = "1700000000"
-        late = await hand_in(client, SUMMARY, "-".join(parts))
-        assert "has expired" in error_of(late)
-        parts[4] = "99999999999"
-        stretched = await hand_in(client, SUMMARY, "-".join(parts))
-        assert "does not belong" in error_of(stretched), "its time cannot be changed"
 
 
 async def test_grown_conversation_is_reported_when_its_summary_arrives(config: Config) -> None:
