@@ -60,7 +60,7 @@ class Policy:
         return bool(self.at_stage("restore"))
 
 
-_OUR_LAYERS = ("persist", "waits", "dedupe", "microcompact", "collapse", "summarize", "restore")
+_OUR_LAYERS = ("persist", "dedupe", "microcompact", "collapse", "summarize", "restore")
 
 # Larger than any text, so it disables a threshold.
 _NEVER = 1_000_000_000
@@ -133,7 +133,7 @@ POLICIES: Mapping[str, Policy] = {
             "gentle",
             "Persists large results, and clears superseded and old results. History is never "
             "replaced by a summary, so it can end above the target and then reports that.",
-            ("persist", "waits", "dedupe", "microcompact"),
+            ("persist", "dedupe", "microcompact"),
         ),
         Policy(
             "claude-code",

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from context_compaction.layers.base import Layer
 from context_compaction.layers.collapse import collapse
 from context_compaction.layers.dedupe import clear_unchanged_reads, dedupe
-from context_compaction.layers.drop_messages import drop_waits, snip
+from context_compaction.layers.drop_messages import snip
 from context_compaction.layers.microcompact import microcompact
 from context_compaction.layers.persist import persist
 from context_compaction.layers.restore import restore_files
@@ -15,7 +15,6 @@ from context_compaction.layers.summary_message import summarize
 LAYERS: Mapping[str, Layer] = MappingProxyType({
     "unchanged": Layer(clear_unchanged_reads, "replaced unchanged repeated reads by pointers"),
     "persist": Layer(persist, "moved large results to the archive", acts_below_trigger=True),
-    "waits": Layer(drop_waits, "removed repeated polling calls but the last of each series"),
     "dedupe": Layer(dedupe, "cleared results that a later result supersedes"),
     "snip": Layer(snip, "removed messages from the middle"),
     "microcompact": Layer(microcompact, "cleared old tool results", uses_limit=True),

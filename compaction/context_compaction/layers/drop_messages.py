@@ -1,12 +1,9 @@
 """Layers that drop whole messages and leave a line with a pointer in their place.
 
 `drop_messages` is the function that does so. `snip` drops the middle of a long list by message
-count. `snip_chosen` drops messages that the caller names (Claude Code's SnipTool). `drop_waits`
-drops polling calls that were repeated with the same short result. An agent that waits for a long
-command asks for its state a hundred times, and only the last answer matters.
+count. `snip_chosen` drops messages that the caller names (Claude Code's SnipTool).
 """
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -21,30 +18,16 @@ from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import (
     Message,
     Messages,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResult,
     make_message,
-    text_of,
     tool_calls,
-    tool_results,
 )
 from context_compaction.messages.pins import carried_by
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.tool_pairs import safe_cuts
-from context_compaction.messages.tool_results import result_text
 
 # Returns the line that replaces the dropped messages; their originals are at the span.
 Line: TypeAlias = Callable[[Messages, Span], str]
 
-# A decimal or hexadecimal number. Results that differ only in numbers count as equal.
-_NUMBER = re.compile(r"(?<![0-9a-f])(?=[a-f]*[0-9])[0-9a-f]+")
-_WAIT_BLOCKS = (ToolCall, ToolResult, Text, Thinking)
-# Fewer equal calls in a row may be a test.
-_MIN_WAITS = 3
-_MAX_WAIT_RESULT_CHARS = 400
-_MAX_WAIT_REMARK_CHARS = 200
 # The head that paper S3 keeps.
 _SNIP_HEAD_MESSAGES = 3
 # `snip` keeps at most this many loaded skills, the newest.
@@ -182,58 +165,6 @@ def snip_chosen(messages: Messages, context: LayerContext, chosen: Collection[in
         for index in unit
     }
     return drop_messages(messages, context, [(indices, _line)], layer="snip")
-
-
-def drop_waits(messages: Messages, context: LayerContext) -> Step:
-    """Drop the polling calls before the last of each series, and the agent's remarks on them."""
-    series = [(indices, _line) for indices in _series(messages, _units_of(messages, context))]
-    return drop_messages(messages, context, series, layer="waits")
-
-
-def _series(messages: Messages, units: list[range]) -> Iterator[range]:
-    """Yield for each series of polling calls the indices before its last call."""
-    waits: list[range] = []
-    previous: object = None
-    for unit in units:
-        part = messages[unit.start : unit.stop]
-        polled = _polled(part)
-        if polled is None and all(map(_is_short_remark, part)):
-            continue
-        if polled is None or polled != previous:
-            yield from _before_last(waits)
-            waits, previous = [], polled
-        waits.append(unit)
-    yield from _before_last(waits)
-
-
-def _before_last(waits: list[range]) -> Iterator[range]:
-    if len(waits) >= _MIN_WAITS:
-        yield range(waits[0].start, waits[-1].start)
-
-
-def _polled(part: Messages) -> object:
-    """Return the calls in `part` and their results without numbers; None if it does not poll."""
-    if not all(map(_is_brief, part)):
-        return None
-    calls = [(call.name, call.arguments) for message in part for call in tool_calls(message)]
-    results = [result for message in part for result in tool_results(message)]
-    texts = [result_text(result) for result in results]
-    if not calls or any(len(text) > _MAX_WAIT_RESULT_CHARS for text in texts):
-        return None
-    return calls, [result.is_error for result in results], [_NUMBER.sub("#", t) for t in texts]
-
-
-def _is_short_remark(message: Message) -> bool:
-    return message.role == "assistant" and _is_brief(message) and not tool_calls(message)
-
-
-def _is_brief(message: Message) -> bool:
-    """Whether `message` contains only calls, results, and at most a short text of the agent."""
-    text = text_of(message.blocks)
-    if message.role != "assistant" and (message.role == "system" or text):
-        return False
-    is_short = len(text) <= _MAX_WAIT_REMARK_CHARS
-    return is_short and all(isinstance(block, _WAIT_BLOCKS) for block in message.blocks)
 
 
 def _line(dropped: Messages, span: Span) -> str:

@@ -102,5 +102,5 @@ def test_unknown_policy_is_refused_with_known_names() -> None:
 
 
 def test_policy_with_unknown_layer_is_refused_with_known_names() -> None:
-    with pytest.raises(SettingsError, match=r"layer 'sumarize'.* persist, waits, .* summarize"):
+    with pytest.raises(SettingsError, match=r"layer 'sumarize'.* persist, .* summarize"):
         Policy("own", "A test policy.", ("persist", "sumarize"))
