@@ -33,38 +33,32 @@ _READERS = frozenset({
 })  # fmt: skip
 # With -i or -o these programs change the files that they read.
 _STREAM_EDITORS = frozenset({"sed", "perl", "gawk", "yq", "sort"})
-_COPIERS = frozenset({"cp", "ln", "install", "rsync", "scp"})
 _SHELLS = frozenset({"bash", "sh", "zsh"})
 # These programs run code from their arguments, which may write the files that the code names.
 _INTERPRETERS = _SHELLS | {"python", "python3", "node", "ruby", "perl", "php", "deno", "tsx"}
-_WRITES_IN_CODE = (
-    "write", "open(", "dump", "replace", "rename", "remove", "unlink", "move", "copy", "sed -i",
-    ">",
-)  # fmt: skip
 # Words of commands that rewrite files that they find themselves.
 _REWRITERS = frozenset({
     "--fix", "--write", "--in-place", "autopep8", "biome", "black", "clang-format", "codemod",
     "fix", "fmt", "format", "gofmt", "goimports", "isort", "pre-commit", "prettier", "rustfmt",
-    "yapf", "-delete", "-exec", "-i", "rm",
+    "yapf", "-delete", "-exec", "-i", "rm", "am", "apply", "checkout", "cherry-pick", "clean",
+    "merge", "mv", "pull", "rebase", "reset", "restore", "revert", "stash", "switch",
 })  # fmt: skip
-_RUNNERS = frozenset({
+# How many words after these programs may be such a word.
+_RUNNERS = {"git": 1} | dict.fromkeys((
     "bun", "cargo", "eslint", "find", "go", "just", "make", "npm", "npx", "pnpm", "poetry",
     "python", "python3", "ruff", "uv", "xargs", "yarn",
+), 6)  # fmt: skip
+# With these words such a command changes no file: it checks, shows something, or makes a branch.
+_KEEPS = frozenset({
+    "--check", "--diff", "--dry-run", "--list-different", "-b", "-B", "-c", "--soft", "list",
+    "show",
 })  # fmt: skip
-_ONLY_CHECKS = frozenset({"--check", "--diff", "--dry-run", "--list-different"})
-# Modules that Python runs to test or to check the files that are named.
-_CHECKING_MODULES = _READERS | {"compileall", "http.server", "py_compile", "unittest"}
-_GIT_CHANGES = frozenset({
-    "am", "apply", "checkout", "cherry-pick", "clean", "merge", "mv", "pull", "rebase", "reset",
-    "restore", "revert", "rm", "stash", "switch",
-})  # fmt: skip
-# With these words, the git command changes no file: it makes a branch, or shows something.
-_GIT_KEEPS = frozenset({"-b", "-B", "-c", "--check", "--soft", "list", "show"})
 # These programs print nothing, and hardly ever fail without a message.
 _SILENT = frozenset({"cd", "mkdir", "export", "set", "source", "true", "rm", "touch", "chmod", ":"})
 _SAFE = _SILENT | {"echo", "cat", "ls", "pwd"}
 _OPENS = frozenset({"if", "for", "while", "until", "case", "{", "function", "select", "exit"})
 _BEFORE_PROGRAM = frozenset({"sudo", "env", "time", "nohup", "command", "exec", "nice", "!"})
+_TWO_WORDS_BEFORE = ("timeout ", "uv run", "poetry run", "python -m", "python3 -m")
 _ENDS_LIST = (";", "\n", "&")
 
 # A command line that is longer, without its heredocs, was not written by hand.
@@ -189,9 +183,7 @@ class _Command:
             texts[start] in _BEFORE_PROGRAM or _is_assignment(texts[start])
         ):
             start += 1
-        if texts[start : start + 1] == ["timeout"] or texts[start : start + 2] in (
-            ["uv", "run"], ["poetry", "run"],
-        ):  # fmt: skip
+        if " ".join(texts[start : start + 2]).startswith(_TWO_WORDS_BEFORE):
             start += 2
         if start < len(texts):
             self.program = posixpath.basename(texts[start]).lower()
@@ -452,35 +444,21 @@ def _may_change(command: _Command, names: tuple[str, ...]) -> MayChange | None:
     """
     program = command.program
     words = [word.text for word in command.arguments]
-    if program == "git":
-        is_change = bool(names) and names[0] in _GIT_CHANGES and _GIT_KEEPS.isdisjoint(words)
-        return MayChange(names[1:], or_any=True) if is_change else None
+    if not _REWRITERS.isdisjoint((program, *words[: _RUNNERS.get(program, 0)])):
+        return MayChange(names, or_any=True) if _KEEPS.isdisjoint(words) else None
     if program in _STREAM_EDITORS and any(map(_is_in_place, words)):
-        return MayChange(names)
-    if program in _COPIERS:
-        target = names[-1] if names else ""
-        copies = [posixpath.join(target, posixpath.basename(name)) for name in names[:-1]]
-        return MayChange((target.rstrip("/"), *copies)) if target else None
-    called = words[:6] if program in _RUNNERS else []
-    if not _REWRITERS.isdisjoint((program, *called)):
-        return MayChange(names, or_any=True) if _ONLY_CHECKS.isdisjoint(words) else None
-    if program in _INTERPRETERS:
-        return _changed_by_code(words, names, command.heredoc)
-    is_reading = program in _READERS and not (program == "curl" and "-o" in words)
-    return None if is_reading or not names else MayChange(names)
-
-
-def _changed_by_code(
-    words: Sequence[str], names: tuple[str, ...], heredoc: _Word | None
-) -> MayChange | None:
-    """Return the possible changes of an interpreter, by its code or script."""
-    has_code = any(word in ("-c", "-e", "-lc") for word in words)
-    code = heredoc.text if heredoc is not None else " ".join(words) if has_code else ""
-    if not code:  # a script may write its arguments, but hardly itself
-        is_check = words[:1] == ["-m"] and not _CHECKING_MODULES.isdisjoint(names[:1])
-        return None if is_check or not names[1:] else MayChange(names[1:])
-    paths = _paths_in(code) if any(sign in code for sign in _WRITES_IN_CODE) else ()
-    return MayChange(paths) if paths else None
+        changed = names
+    elif program in _INTERPRETERS:
+        has_code = any(word in ("-c", "-e", "-lc") for word in words)
+        code = command.heredoc.text if command.heredoc else " ".join(words) if has_code else ""
+        # A script may write its arguments, but hardly itself.
+        changed = _paths_in(code) if code else names[1:]
+    elif program in _READERS and not (program == "curl" and "-o" in words):
+        changed = ()
+    else:
+        # A program that copies writes a file of the same name into another folder.
+        changed = (*names, *map(posixpath.basename, names))
+    return MayChange(changed) if changed else None
 
 
 def _paths_in(text: str) -> tuple[str, ...]:

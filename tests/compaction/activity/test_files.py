@@ -258,7 +258,7 @@ def test_text_is_unsure_when_a_command_may_have_changed_it(command: str) -> None
         "sed -i 's/two/see b.py./' PLAN.md && git add -A && git commit -qm 'fix: format'",
         "git stash list; git checkout -b next", "ssh build 'cd app && make' a.py",
         "# Does it read a.py?\ncurl -s http://api/h",
-        "cp a.py b.py", "ls  # isn't a.py here", r"sed -i '1a\src' b.py", "gh pr view 1",
+        "ls  # isn't a.py here", r"sed -i '1a\src' b.py", "gh pr view 1",
         "git commit -m \"$(cat <<'EOF'\nfix :) a.py > b\nEOF\n)\"", "black --check a.py",
         "Select-String -Path a.py -Pattern 'hooks'", "Get-Content a.py | ConvertFrom-Json",
     ],
