@@ -22,7 +22,7 @@ from context_compaction.compaction_state import (
 )
 from context_compaction.file_access import DiskFile
 from context_compaction.formats.list_cache import CachedList
-from context_compaction.layers.base import LayerContext
+from context_compaction.layers.base import FileText, LayerContext
 from context_compaction.layers.cut_point import CutPoint
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, Edit, Step
@@ -438,7 +438,7 @@ class Plan:
         record: The items that the target is filled from.
         summary: The items that were bought for the summary, as text.
         checkpoint: The items that were bought for the checkpoint, as text.
-        bought_files: The files that were bought: path, text and note of each.
+        bought_files: The files that were bought.
         files: The files in work.
         archived: The archived originals of earlier summaries, by span.
         originals: The original messages that the text replaces.
@@ -458,7 +458,7 @@ class Plan:
     record: Record | None = None
     summary: str = ""
     checkpoint: str = ""
-    bought_files: tuple[tuple[str, str, str], ...] = ()
+    bought_files: tuple[FileText, ...] = ()
     files: FilesInWork = field(default_factory=FilesInWork)
     archived: Mapping[Span, OriginalMessages] = field(default_factory=dict[Span, OriginalMessages])
     originals: Originals = field(default_factory=Originals)

@@ -185,7 +185,6 @@ POLICIES: Mapping[str, Policy] = {
                 summary_retries=2,
                 summary_tokens=2_000,  # S0: max_tokens of the summary's call
                 # S0: from reads, newest first, unique paths, 5 files, 5 000 each, 50 000 in all.
-                restore_kinds=("read",),
                 restore_files=5,
                 restore_file_tokens=5_000,
                 restore_total_tokens=50_000,
@@ -203,7 +202,7 @@ POLICIES: Mapping[str, Policy] = {
                 "listed without their differences. The only other attachment is open todos.",
                 "The eight tools are seven kinds here, because glob and list_dir are one kind.",
                 "Restored files are in one message, without an acknowledgement for each. A file "
-                "above 5 000 tokens is restored as its outline instead of being cut.",
+                "above 5 000 tokens is named by its path instead of being cut.",
             ),
         ),
         Policy(

@@ -68,7 +68,6 @@ class FixedSettings:
             groups of messages.
         summary_retries: How many shorter prompts the summarizing model gets after it rejected one
             as too long.
-        restore_kinds: Kinds of tools whose files count as recently used (see `restore_files`).
     """
 
     small_window: SmallWindowRule = "shares"
@@ -87,7 +86,6 @@ class FixedSettings:
     summary_outline: SummaryOutline = "summary"
     summary_too_long: TooLongRule = "clip"
     summary_retries: int = 5
-    restore_kinds: tuple[ToolKind, ...] = ("read", "write", "edit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +127,7 @@ class Settings(FixedSettings):
         automatic_pin_tokens: Token limit of the user's rules that are pinned automatically, newest
             first; part of `pinned_tokens`. 0 pins none.
         restore_files: Number of recently used files that are restored after a cut.
-        restore_file_tokens: Token limit of one restored file. Of a larger file, the lines around
-            its last edit are restored.
+        restore_file_tokens: Token limit of one restored file. A larger file is only named.
         restore_total_tokens: Token limit of all restored files together.
         thinking: What happens to thinking blocks that an earlier edit makes invalid: "strip",
             "keep" or "error". "enabled" strips all except those of a running tool loop, which

@@ -24,24 +24,13 @@ class FileText:
 
     Attributes:
         path: The path in the calls.
-        text: The whole content; None if it is unknown.
-        note: Why the content may be out of date or is missing; "" if it is certain.
-        parts: Line ranges if `text` is None: number of the first line, and the text.
-        focus: Character offset of the last edit in `text`.
-        shown_in: Index of the newest message that shows the file; None if there is none.
+        text: The content; "" if it is unknown or must not be shown.
+        note: Why the content may be out of date; "" if it is certain.
     """
 
     path: str
-    text: str | None
+    text: str
     note: str = ""
-    parts: tuple[tuple[int, str], ...] = ()
-    focus: int = 0
-    shown_in: int | None = None
-
-    @property
-    def has_content(self) -> bool:
-        """Whether any content of the file is known, not just its path."""
-        return self.text is not None or bool(self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +47,7 @@ class LayerContext:
         limit_bytes: Byte limit for the messages in a request.
         newest_only: Whether only the newest results may be edited, because they are not cached yet.
         fresh_tokens: Token limit for the newest tool results, which the model has not seen yet.
-        unread_tokens: Token limit for the newest tool results once a result is persisted. 0
-        keeps
+        unread_tokens: Token limit for the newest tool results once a result is persisted. 0 keeps
             only a preview of the policy's length.
         cut: Where the replaced history ends; only for the stages "replace" and "restore".
         summary: The message that replaces history.

@@ -57,7 +57,7 @@ class Edit:
     Attributes:
         layer: Name of the layer.
         action: The change in one word: "persisted", "cleared", "clipped", "summarized", "dropped",
-            "restored", "outlined", "named", "stripped", "repaired", "offloaded", "collapsed",
+            "restored", "named", "stripped", "repaired", "offloaded", "collapsed",
             "added".
         index: Index in the input list, from 0; None for an addition.
         tokens_before: Estimated tokens before the change.

@@ -14,6 +14,7 @@ from context_compaction.layers.cut_point import (
     turn_prefix_of,
 )
 from context_compaction.layers.repair import alternate_roles, repair_after_removal
+from context_compaction.layers.restore import insert_files
 from context_compaction.layers.summary_message import (
     acknowledge,
     checkpoint_message,
@@ -21,7 +22,6 @@ from context_compaction.layers.summary_message import (
     with_turn_context,
 )
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import Message, Messages, Text, make_message
 from context_compaction.messages.pins import Pin, fit_to_budget, pin_block
 from context_compaction.messages.speakers import passages
@@ -138,14 +138,8 @@ def _with_bought_files(
     context: CompactionContext, plan: Plan, edited: EditedMessages
 ) -> EditedMessages:
     """Return `edited` with the files that the fill has bought, in one message."""
-    texts = [placeholders.restored_file(path, text, note) for path, text, note in plan.bought_files]
-    message = make_message("user", placeholders.restored_files(texts))
     index = _restore_index(edited.messages, plan)
-    edits = tuple(
-        Edit("restore", "restored", None, 0, context.count.text(text), note=path)
-        for (path, _, _), text in zip(plan.bought_files, texts, strict=True)
-    )
-    step = Step((*edited.messages[:index], message, *edited.messages[index:]), edits)
+    step = insert_files(edited.messages, plan.bought_files, index, context.count)
     return edited.then("restore", step, context.count)
 
 

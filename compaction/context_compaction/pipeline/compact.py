@@ -30,11 +30,10 @@ from context_compaction.hooks import (
     run_before_hook,
     silent,
 )
-from context_compaction.layers.restore import files_on_disk
 from context_compaction.messages.cache_control import cache_markers, keep_cache_markers
 from context_compaction.messages.model import JsonObject
 from context_compaction.pipeline.assemble import assemble
-from context_compaction.pipeline.files_in_work import files_to_restore, find_files, paths_to_read
+from context_compaction.pipeline.files_in_work import files_on_disk, files_to_restore, find_files
 from context_compaction.pipeline.originals import read_originals
 from context_compaction.pipeline.read import context_of, read
 from context_compaction.pipeline.report import (
@@ -107,7 +106,7 @@ async def compact(
     await progress(0.6, "cleared")
     words: SummaryText | None = SummaryText()
     if files is not None or context.request.summary is not None:
-        on_disk = await files_on_disk(paths_to_read(files), read_file)
+        on_disk = await files_on_disk(files, read_file)
         originals = await read_originals(context, plan, archive)
         deciding = partial(decide, has_model=model is not None)
         plan = await to_thread.run_sync(deciding, context, plan, files, on_disk, originals)

@@ -8,18 +8,15 @@ from collections.abc import Iterator, Mapping
 from context_compaction.activity.files import follow_files, holds_secrets, unsure_note
 from context_compaction.activity.known_file import FileState, tracked_paths, updated_states
 from context_compaction.context import CompactionContext, FilesInWork, Plan
-from context_compaction.file_access import DiskFile
+from context_compaction.file_access import DiskFile, ReadFile
 from context_compaction.layers.base import FileText
-from context_compaction.layers.restore import (
-    CHANGED,
-    not_visible,
-    recent_files,
-    with_disk_content,
-)
+from context_compaction.messages import placeholders
+from context_compaction.messages.model import tool_results
 from context_compaction.messages.tool_results import newest_results
 from context_compaction.summarizers.extractive.items import FileItem
 from context_compaction.summarizers.instructions.own_words import OMISSION
 
+_CHANGED = "changed on disk since it was last read here"
 _UNKNOWN = FileState("", "", -1, "", "", 0.0, is_changed=False)
 
 
@@ -47,9 +44,14 @@ def find_files(context: CompactionContext, plan: Plan) -> FilesInWork | None:
     return FilesInWork(files, {state.path: state for state in newest})
 
 
-def paths_to_read(files: FilesInWork | None) -> list[str]:
-    """Return the paths whose content on disk matters to this call, most recently used first."""
-    return list(tracked_paths(files.files, files.states)) if files else []
+async def files_on_disk(
+    files: FilesInWork | None, read_file: ReadFile | None
+) -> dict[str, DiskFile]:
+    """Return the files in work that are inside the roots and can be read, by path."""
+    if files is None or read_file is None:
+        return {}
+    found = {path: await read_file(path) for path in tracked_paths(files.files, files.states)}
+    return {path: file for path, file in found.items() if file is not None}
 
 
 def with_disk(
@@ -81,35 +83,48 @@ def file_items(context: CompactionContext, files: FilesInWork, shift: int) -> It
         return
     unread = newest_results(context.messages)
     for path, file in files.files.items():
-        text, note = file.text, ""
-        if text is None:
-            text = f"\n{OMISSION}\n".join(part.text for part in file.parts)
-        if file.unsure_since is not None:
-            note = unsure_note(context.number_of(context.messages[file.unsure_since]))
-        if disk := files.on_disk.get(path):
-            state = files.states.get(path)
-            text, note = disk.text, CHANGED if state and state.is_changed else ""
         is_shown = unread and file.read_at >= unread.start
-        if text.strip() and not (file.is_deleted or is_shown or holds_secrets(path)):
+        known = _text_of(context, files, path)
+        if known.text.strip() and not is_shown:
             index = file.used_at + shift
-            yield FileItem(path, text, index, file.focus, note, file.was_written, file.names)
+            yield FileItem(
+                path, known.text, index, file.focus, known.note, file.was_written, file.names
+            )
+
+
+def _text_of(context: CompactionContext, files: FilesInWork, path: str) -> FileText:
+    """Return the last known text of a file, without deleted files and files with secrets."""
+    file, state = files.files[path], files.states.get(path)
+    if file.is_deleted or holds_secrets(path):
+        return FileText(path, "")
+    if disk := files.on_disk.get(path):
+        return FileText(path, disk.text, _CHANGED if state and state.is_changed else "")
+    text, note = file.text, ""
+    if text is None:
+        text = f"\n{OMISSION}\n".join(part.text for part in file.parts)
+    if file.unsure_since is not None:
+        note = unsure_note(context.number_of(context.messages[file.unsure_since]))
+    return FileText(path, text, note)
 
 
 def files_to_restore(context: CompactionContext, plan: Plan) -> list[FileText]:
-    """Return files that the layer `restore` may restore, highest priority first.
+    """Return the files that were read, for the layer `restore`: certain ones first, then newest.
 
-    None is restored if no history is replaced.
+    None is restored if no history is replaced, or if the target was filled.
     """
-    settings = plan.level.settings
     if plan.cut is None or plan.fills or context.request.range is not None:
         return []
-    if not (settings.restore_files and context.policy.restores_files):
-        return []
-    recent = recent_files(
-        plan.files.files,
-        context.messages,
-        context.settings.restore_kinds,
-        lambda index: context.number_of(context.messages[index]),
-    )
-    hidden = not_visible(recent, plan.edited.messages[plan.cut.first_kept :])
-    return with_disk_content(hidden, plan.files.states, plan.files.on_disk)
+    kept = plan.edited.messages[plan.cut.first_kept :]
+    shown = {
+        message.index
+        for message in kept
+        if not all(map(placeholders.seems_placeholder, tool_results(message)))
+    }
+    read = [
+        file
+        for file in plan.files.files.values()
+        if file.read_at >= 0 and not file.is_deleted
+        if context.messages[file.read_at].index not in shown
+    ]
+    read.sort(key=lambda file: (file.unsure_since is not None, -file.read_at))
+    return [_text_of(context, plan.files, file.path) for file in read]

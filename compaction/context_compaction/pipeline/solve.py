@@ -19,6 +19,7 @@ from context_compaction.context import (
     SummaryText,
 )
 from context_compaction.file_access import DiskFile
+from context_compaction.layers.base import FileText
 from context_compaction.layers.cut_point import CutPoint, history_of
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Messages
@@ -426,7 +427,7 @@ def _cut_where_bought(
         checkpoint=checkpoint,
         summary_tokens=context.count.text(summary),
         checkpoint_tokens=context.count.text(checkpoint),
-        bought_files=tuple((item.path, item.text, item.note) for item in files),
+        bought_files=tuple(FileText(item.path, item.text, item.note) for item in files),
     )
 
 
