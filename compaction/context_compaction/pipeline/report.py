@@ -327,7 +327,7 @@ def _receipt(result: CompactResult, done: Finished) -> JsonObject:
     # very long lists a later comparison would make readers wait.
     is_unstored = context.request.mode == "plan" or bool(context.request.prepare)
     if result.changed and (is_unstored or len(parsed) > _LONG_LIST_MESSAGES):
-        receipt["losses"] = dropped_names(parsed, messages).as_json()
+        receipt["losses"] = dropped_names(parsed, messages)
     if is_cut and replaced:
         receipt["digest"] = digest(replaced).as_json()
     if snips := _snips(context):
