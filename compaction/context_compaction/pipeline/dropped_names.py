@@ -128,9 +128,7 @@ async def _read(archive: Archive, session_id: str, seqs: Sequence[int]) -> dict[
 
 def _between(lists: CompactedLists, raws: Mapping[int, JsonObject], format: str) -> JsonObject:
     def parsed(entries: Iterable[ContextEntry]) -> Messages:
-        found = [
-            entry.raw or raws[entry.seq] for entry in entries if entry.raw or entry.seq in raws
-        ]
-        return formats.parse(found, format=format)
+        found = (entry.raw or raws.get(entry.seq) for entry in entries)
+        return formats.parse([raw for raw in found if raw is not None], format=format)
 
     return dropped_names(parsed(lists.before), parsed(lists.after or ()))
