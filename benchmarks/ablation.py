@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from context_compaction.activity import files, outcome
+from context_compaction.activity import files
 from context_compaction.pipeline import solve
 from context_compaction.summarizers.extractive import collect, fill, items
 
@@ -105,10 +105,6 @@ HEURISTICS: Mapping[str, Heuristic] = {
     "newest version only": Heuristic(
         (Patch(WALK, "_replace_older", return_none),),
         (REPLACE,),
-    ),
-    "rows of records": Heuristic(
-        (Patch(outcome, "parsed_json", return_none),),
-        (outcome.parsed_json, outcome.json_lines, outcome.json_line),
     ),
     "known files": Heuristic((Patch(solve, "_files_of", find_nothing),), functions_of(files)),
 }

@@ -10,7 +10,6 @@ import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from context_compaction.activity import outcome
 from context_compaction.activity.calls import (
     ToolUse,
     brings_report,
@@ -63,11 +62,9 @@ _LABEL_CHARS = 80
 _READING_KINDS = ("read", "search", "list")
 # Kinds of the entries of an earlier summary, by the first word of their label.
 _KINDS_BY_LABEL: Mapping[str, Kind] = {
-    "agent": "remark", "called": "call", "result": "result", "tool": "result", "host": "host",
+    "called": "call", "result": "result", "tool": "result", "host": "host",
 }  # fmt: skip
 _DOCUMENT_NAMES = (".md", ".txt", ".rst")
-# Files in which projects keep instructions for agents.
-_PROJECT_RULES_NAMES = ("AGENTS.md", "CLAUDE.md", "GEMINI.md", "CONTRIBUTING.md")
 _HIDDEN = "[content not shown, because it may contain secrets]"
 _COMMIT = re.compile(r"^\[(\S{1,100})(?: \([^)\n]*\))? ([0-9a-f]{7,40})\] ([^\n]+)$", re.MULTILINE)
 _ERROR = re.compile(r"^E  |\bassert\w*\b|\b\w*(?:Error|Exception)\b|\bFAILED\b|\bpanic\b", re.M)
@@ -160,7 +157,7 @@ class _Walk:
         """Add the items of all messages. `earlier` has labels of entries of an earlier summary."""
         for at, message in enumerate(self._messages):
             if label := earlier.get(at):
-                kind = _KINDS_BY_LABEL.get(label.partition(" ")[0], "earlier")
+                kind = _KINDS_BY_LABEL.get(label.partition(" ")[0], "remark")
                 self._add(at, kind, label, paragraphs(text_of(message.blocks)))
             elif not (placeholders.is_synthetic(message) or placeholders.is_system(message)):
                 self._add_texts(at, message)
@@ -239,7 +236,7 @@ class _Walk:
         file = self._files.get(use.path or "") if use.kind in ("write", "edit") else None
         if at >= self._newest_at - 1:
             file = None
-        if kind in ("plan", "note"):
+        if kind == "plan":
             texts = [text for text in strings_in(call.arguments) if text.strip()]
             pieces = paragraphs("\n\n".join([call.name, *texts]))
         else:
@@ -247,7 +244,7 @@ class _Walk:
         item = self._add(at, kind, "called", pieces, block=number)
         item.in_file = file.path if file else ""
         self._calls[call.call_id] = call, use
-        if kind == "plan":
+        if _keeps_plan(call):
             self._replace_older(("plan", call.name), item)
 
     def _add_result(self, at: int, number: int, result: ToolResult) -> None:
@@ -272,7 +269,7 @@ class _Walk:
             self._replace_older((name, _as_json(call.arguments)), item)
         else:
             if is_report := brings_report(name):
-                item = self._add(at, "report", label, paragraphs(text), block=number)
+                item = self._add(at, "result", label, paragraphs(text), block=number)
             else:
                 item = self._add_output(at, number, result, use, label)
             if call is not None and use.kind != "edit" and not is_report:
@@ -292,16 +289,9 @@ class _Walk:
         if is_command:
             text, _ = command_output(text)
         has_failed = bool(is_failed(result)) or (is_command and counts_failures(text))
-        kind, order = self._result_kind(at), None
-        data = outcome.parsed_json(text) if use.kind == "other" else None
-        if data is not None:
-            kind = "record" if kind == "result" else kind
-            # Rows of a record are short, and each is informative by itself.
-            pieces = line_groups("\n".join(outcome.json_lines(data)), 150)
-        else:
-            pieces = line_groups(text)
-            order = ends_first(pieces) if use.kind in _READING_KINDS else errors_first(pieces)
-        item = self._add(at, kind, label, pieces, order=order, block=number)
+        pieces = line_groups(text)
+        order = ends_first(pieces) if use.kind in _READING_KINDS else errors_first(pieces)
+        item = self._add(at, self._result_kind(at), label, pieces, order=order, block=number)
         self._note_outcome(use, text, item, has_failed=has_failed)
         return item
 
@@ -365,11 +355,8 @@ class _Walk:
                     edited = number
                 offset += len(piece) + 1
             order = sorted(range(len(pieces)), key=lambda number: abs(number - edited))
-            kind: Kind = "file"
-            if file.path.endswith(_PROJECT_RULES_NAMES):
-                kind = "project_rules"
-            elif file.is_written and file.path.endswith(_DOCUMENT_NAMES):
-                kind = "document"
+            is_document = file.is_written and file.path.endswith(_DOCUMENT_NAMES)
+            kind: Kind = "document" if is_document else "file"
             item = self._add(file.at, kind, file.path, pieces, order=order, block=-2)
             item.path, item.note = file.path, file.note
 
@@ -395,14 +382,18 @@ def strings_in(value: object) -> Iterator[str]:
             waiting += reversed(item)
 
 
+def _keeps_plan(call: ToolCall) -> bool:
+    return is_bookkeeping(call.name) and "skill" not in words_in_name(call.name)
+
+
 def _kind_of_call(call: ToolCall, use: ToolUse) -> Kind:
-    if is_bookkeeping(call.name) and "skill" not in words_in_name(call.name):
+    if _keeps_plan(call):
         return "plan"
     if use.kind == "other" and not brings_report(call.name):
         # A call whose arguments have fewer words is a click or a search.
         words = (sum(map(str.isalpha, text.split())) for text in strings_in(call.arguments))
         if any(count > 4 for count in words):
-            return "note"
+            return "plan"
     return "call"
 
 

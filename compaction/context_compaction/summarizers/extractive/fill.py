@@ -19,17 +19,12 @@ WEIGHTS: Mapping[Kind, int] = {
     "closing": 64,
     "remark": 16,
     "plan": 16,
-    "note": 16,
     "document": 48,
-    "earlier": 16,
     "failure": 8,
     "action": 8,
     "newest": 64,
     "call": 2,
     "result": 2,
-    "record": 20,
-    "report": 2,
-    "project_rules": 2,
     "file": 3,
     "host": 1,
     "media": 64,
@@ -55,7 +50,7 @@ _ATTACHED_SHARE = 0.25
 # most this share of the room.
 _RULES_TOKENS = 600
 _RULES_SHARE = 0.3
-_AGELESS_KINDS = ("rule", "preference", "project_rules")
+_AGELESS_KINDS = ("rule", "preference")
 
 
 def fill(items: Sequence[Item], room_tokens: int, count: MessageCounter) -> int:

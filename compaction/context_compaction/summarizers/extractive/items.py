@@ -12,9 +12,8 @@ from typing import Literal, TypeAlias
 from context_compaction.summarizers.instructions.own_words import OMISSION
 
 Kind: TypeAlias = Literal[
-    "user", "rule", "preference", "closing", "remark", "plan", "note", "document", "earlier",
-    "failure", "action", "newest", "call", "result", "record", "report", "project_rules", "file",
-    "host", "media", "replaced", "attached",
+    "user", "rule", "preference", "closing", "remark", "plan", "document", "failure", "action",
+    "newest", "call", "result", "file", "host", "media", "replaced", "attached",
 ]  # fmt: skip
 
 # A shorter text is one piece. A longer paragraph is cut into groups of lines.
