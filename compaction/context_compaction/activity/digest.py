@@ -67,30 +67,14 @@ _ARTIFACT_TYPES = {
     "pdf": "application/pdf", "png": "image/png", "svg": "image/svg+xml", "webp": "image/webp",
     "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
 }  # fmt: skip
-# Commands that change something which no undo of a file restores.
-_EFFECT_COMMAND = re.compile(
-    r"\bgit\s+(?:commit|push|merge|rebase|reset|revert|tag)\b|\b(?:psql|sendmail|scp|rsync)\s"
-    r"|\b(?:npm|pnpm|yarn|pip3?|uv|cargo|go|apt|apt-get|brew)\s+(?:pip\s+)?"
-    r"(?:install|add|remove|publish|upgrade)\b"
-    r"|\b(?:terraform|kubectl|helm|twine|docker|gh|systemctl|alembic)\s+(?:\w{1,20}\s+)?"
-    r"(?:apply|delete|install|upgrade|upload|push|up|down|create|merge|close|comment|start|stop)\b"
-    r"|\bcurl\b[^|\n]{0,400}?(?:-X\s*(?:POST|PUT|PATCH|DELETE)|--data|\s-d\s)"
-)
-# Verbs in the names of tools that act outside the conversation.
-_EFFECT_WORDS = frozenset({
-    "add", "approve", "assign", "book", "cancel", "change", "charge", "close", "comment",
-    "create", "delete", "deploy", "exchange", "invite", "merge", "modify", "order", "pay",
-    "post", "publish", "refund", "reject", "remove", "reopen", "reply", "reserve", "return",
-    "schedule", "send", "set", "submit", "transfer", "update", "upload",
-})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRun:
-    """One command or call, and how it ended.
+    """One command, and how it ended.
 
     Attributes:
-        command: The command, or the call with its arguments, on one line.
+        command: The command on one line.
         failed: Whether it failed; None if it has no result.
         error: The line that names the error.
     """
@@ -143,8 +127,6 @@ class Digest:
         edited: Paths of files that were changed.
         deleted: Paths that commands removed.
         runs: Commands, with how they ended.
-        effects: Commands and calls that changed something outside the conversation and its files:
-            commits, installs, messages, bookings. They must not be repeated.
         errors: Failures of other tools: tool and error line.
         memory_reads: Lookups in a memory, with the paths and turns in their results.
         other_calls: How often each other tool was called.
@@ -160,7 +142,6 @@ class Digest:
     edited: list[str] = field(default_factory=list[str])
     deleted: list[str] = field(default_factory=list[str])
     runs: list[CommandRun] = field(default_factory=list[CommandRun])
-    effects: list[CommandRun] = field(default_factory=list[CommandRun])
     errors: list[str] = field(default_factory=list[str])
     memory_reads: list[MemoryRead] = field(default_factory=list[MemoryRead])
     other_calls: dict[str, int] = field(default_factory=dict[str, int])
@@ -212,15 +193,10 @@ def _add_call(inventory: Digest, call: ToolCall, result: ToolResult | None, use:
     error = error_line(result_text(result)) if failed and result else ""
     paths = list(filter(None, [use.path, *(change.path for change in changes_of(call, use))]))
     if use.kind == "execute" and use.command:
-        run = CommandRun(one_line(use.command), failed, error)
-        inventory.runs.append(run)
-        if _EFFECT_COMMAND.search(use.command):
-            inventory.effects.append(run)
+        inventory.runs.append(CommandRun(one_line(use.command), failed, error))
         if not failed:
             actions = (effect.action for effect in command_effects(call, use).effects)
             inventory.deleted += [each.path for each in actions if isinstance(each, Deletes)]
-    elif use.kind == "other" and words_in_name(call.name) & _EFFECT_WORDS:
-        inventory.effects.append(CommandRun(line, failed, error))
     elif failed:
         inventory.errors.append(f"{line}: {error}")
     elif paths and use.kind in ("read", "write", "edit", "notebook"):

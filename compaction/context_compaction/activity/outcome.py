@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from context_compaction.messages.model import ToolResult, is_list, is_object
+from context_compaction.messages.model import ToolResult, compact_json, is_list, is_object
 from context_compaction.messages.tool_results import result_text
 
 LINE_CHARS = 300  # a longer line is cut; minified files have lines of megabytes
@@ -171,34 +171,12 @@ def parsed_json(text: str, max_chars: int = 100_000) -> Any:
     return value if is_object(value) or is_list(value) else None
 
 
-def json_line(value: Any, depth: int = 0) -> str:
-    """Return a JSON value on one line, without the signs that a reader does not need."""
-    if depth > 8:
-        return "…"
-    if is_object(value):
-        members = ((key, json_line(item, depth + 1)) for key, item in value.items())
-        inner = ", ".join(f"{key}: {text}" for key, text in members if text)
-        return f"({inner})" if inner else ""
-    if is_list(value):
-        return ", ".join(json_line(item, depth + 1) for item in value)
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return " ".join(text.split())
+def json_line(value: Any) -> str:
+    """Return a JSON value on one line; a string without quotes."""
+    return " ".join((value if isinstance(value, str) else compact_json(value)).split())
 
 
 def arguments_line(arguments: Mapping[str, Any]) -> str:
     """Return arguments by name on one line, without null values."""
     given = ((key, value) for key, value in arguments.items() if value is not None)
     return ", ".join(f"{key}={v if isinstance(v, str) else json_line(v)}" for key, v in given)
-
-
-def json_lines(data: Any, depth: int = 0) -> Iterator[str]:
-    """Yield a JSON object or list as lines, each member on its own."""
-    if is_list(data):
-        yield from map(json_line, data)
-        return
-    for key, value in data.items():
-        is_nested = is_object(value) or (is_list(value) and value and is_object(value[0]))
-        if is_nested and depth < 8 and len(json_line(value)) > 160:
-            yield from (f"{key} {line}" for line in json_lines(value, depth + 1))
-        else:
-            yield f"{key}: {json_line(value)}"

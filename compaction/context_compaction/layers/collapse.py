@@ -1,7 +1,7 @@
 """Layer: replace the work on finished sub-tasks by one line each, if that avoids a summary.
 
 A sub-task is an item of the agent's todo list, or every answered turn if the policy says so. The
-line lists the changes and the commands that must not be repeated. User messages are never
+line lists the changes and the newest commands. User messages are never
 collapsed. The newest finished sub-task stays, because its outcome is still in use.
 """
 
@@ -111,7 +111,7 @@ def _line(label: str, part: Messages, span: Span) -> str:
     facts = {
         "calls": [f"{name} x{times}" for name, times in calls.most_common(5)],
         "changed": [*actions.written, *actions.edited, *actions.deleted][-5:],
-        "done, do not repeat": [run.command for run in actions.effects[-5:] if not run.failed],
+        "ran": [run.command for run in actions.runs if not run.failed][-5:],
     }
     texts = [
         f"{title} {', '.join(dict.fromkeys(names))}" for title, names in facts.items() if names

@@ -92,7 +92,7 @@ async def test_collapse_replaces_all_finished_sub_tasks_except_the_newest() -> N
         lexer,
     )
     assert "Write the parser" in parser
-    assert "done, do not repeat git commit -m parser" in parser
+    assert "ran git commit -m parser" in parser
     assert answer.messages[:3] == session()[:3]
     assert answer.messages[-26:] == session()[-26:]
 
