@@ -6,7 +6,6 @@ with `summary`). A later compaction reuses a saved text that reaches up to its c
 and extracts cover the rest. Claude Code compacts by its session memory in the same way.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -64,7 +63,6 @@ _COOL_DOWN_SECONDS = 900
 _CACHE_SECONDS = 300
 # Room for the instruction after the conversation, and the least room for the answer.
 _INSTRUCTION_TOKENS, _ANSWER_TOKENS = 5_000, 8_000
-_NUMBER = re.compile(r"(?<=[\[, -])\d{1,9}(?=[\], -])")
 
 
 def brings_text(request: CompactRequest) -> bool:
@@ -221,18 +219,14 @@ def _format_pin(context: CompactionContext, pin: Pin, later: Messages) -> str:
 def _source_of(context: CompactionContext, record: OriginalMessages) -> check.GroundingSource:
     """Return the source against which a text about `record` is checked.
 
-    The text may also refer to messages that stay, and to numbers in an earlier summary.
+    The text may also refer to messages that stay.
     """
-    numbers = {number for number in context.session.seqs if number >= 0}
-    numbers.update(map(int, _NUMBER.findall(f"{record.earlier}\n{record.unarchived}")))
-    numbers.update(number for number in record.numbers if number is not None)
     replaced = set(map(id, record.messages))
     other_messages = (message for message in context.messages if id(message) not in replaced)
     return check.source_of(
         (*record.messages, *other_messages),
         user_texts=(record.earlier, *context.pins.texts, context.request.instructions),
         other_texts=(str(context.request.system or ""),),
-        numbers=numbers,
     )
 
 

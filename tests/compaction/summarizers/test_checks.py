@@ -1,4 +1,4 @@
-"""A model's text is checked against the conversation: quotations, and numbers of messages."""
+"""Quotations in a model's text are checked against the conversation."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -161,38 +161,6 @@ def test_draft_has_no_false_quotation_for_any_words(
         assert words not in draft.text, "a line under a heading of the user counts as the user's"
 
 
-NUMBERED = source_of(
-    parse(story(), format="anthropic"),
-    numbers=[7, *range(100, 100 + len(story())), 400],
-)
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("- Module 3 reads billing/module_3.py [112-115].", None),
-        ("- Module 3 reads billing/module_3.py [113].", None),
-        ("- The limit is equal everywhere [101, 105].", None),
-        ("- Ticket INV-4711 [100]; billing/module_5.py [120].", None),
-        ("- It was mentioned before [7], and stays visible [400].", None),
-        ("- `rows[99]` stays as it is, and so does rows[3].", None),
-        ("- There is no such message [99].", "- There is no such message."),
-        ("- [901] Module 5 is read [121].", "- Module 5 is read [121]."),
-        ("- billing/module_5.py [121, 100-901]", "- billing/module_5.py"),
-        ("- billing/module_0.py [100 and 900]", "- billing/module_0.py"),
-        ("- Cured by `git read-tree HEAD` [101, 115]; see metadata.json [108].", None),
-    ],
-)  # fmt: skip
-def test_draft_removes_numbers_of_unknown_messages(line: str, expected: str | None) -> None:
-    draft = draft_of(f"## Facts\n{line}\n## Next step\nGo on.", NUMBERED)
-    assert draft.text == f"## Facts\n{expected or line}\n## Next step\nGo on."
-    assert draft.repaired == (() if expected is None else (line,))
-
-
-def test_draft_keeps_all_numbers_when_the_source_has_none() -> None:
-    assert "[999]" in draft_of("## Facts\n- a [999]\n## Next step\nGo on.", SOURCE).text
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -241,7 +209,7 @@ def test_draft_is_text_or_short_error_for_any_input(text: str) -> None:
 )
 def test_draft_checks_very_long_lines_in_linear_time(unit: str) -> None:
     line = unit * (500_000 // len(unit))  # a time limit of the suite fails slower checks
-    draft = draft_of(f"## Facts\n- kept\n- x{line}y\n## Next step\nGo on.", NUMBERED)
+    draft = draft_of(f"## Facts\n- kept\n- x{line}y\n## Next step\nGo on.", SOURCE)
     assert "- kept" in draft.text
 
 
@@ -317,18 +285,3 @@ def test_compaction_keeps_its_promises_for_any_response_of_a_model(
             assert again.messages == result.messages
 
     anyio.run(run)
-
-
-async def test_warning_lists_removed_numbers_when_the_host_writes_the_summary() -> None:
-    request = CompactRequest(
-        mode="full",
-        format="anthropic",
-        target_tokens=3_000,
-        summary=f"{SUMMARY}\n- billing/module_1.py was read [6], and billing/module_2.py [4711].",
-    )
-    async with temporary_archive() as archive:
-        result = await compact(story(), request, archive=archive)
-    [warning] = [text for text in result.warnings if "numbers of messages" in text]
-    assert "[4711]" in warning
-    written = str(result.messages)
-    assert "billing/module_1.py was read [6], and billing/module_2.py." in written

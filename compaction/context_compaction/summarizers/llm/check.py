@@ -5,21 +5,20 @@ A model's text is never trusted. It may be empty, a refusal or an error message,
 quotes the user, or introduces words like speech, is removed as a whole if the words occur nowhere,
 because its claim is wrong too. If somebody else said them, they are marked as not the user's: the
 line may be true, such as "waits for the user's answer to" a question. Any other quotation that
-occurs nowhere loses only its quotation marks. A reference to a message that does not exist is
-removed. The rest of such a line stays, because it is usually true in other words. If nothing
-remains, the deterministic summary takes over. A claim that the user approved something is a flaw if
-the user never agreed to anything. File names and figures that occur nowhere are only reported,
-because a summary may count things, or name them in its own way.
+occurs nowhere loses only its quotation marks, because such a line is usually true in other words.
+If nothing remains, the deterministic summary takes over. A claim that the user approved something
+is a flaw if the user never agreed to anything. File names and figures that occur nowhere are only
+reported, because a summary may count things, or name them in its own way.
 
-Whether a message supports the line that refers to it is not checked. A rule that a name of the line
-must be near the message removed one reference in six from good summaries, and no false one.
+Numbers of messages are not checked. A rule that a name of the line must be near the message removed
+one reference in six from good summaries, and no false one.
 """
 
 import html
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from context_compaction.activity.calls import is_question
@@ -35,17 +34,7 @@ from context_compaction.summarizers.instructions.own_words import own_words
 from context_compaction.summarizers.llm.prompt import parts_of
 
 # What models and programs write when they have nothing to say, as `_folded` returns it.
-_EMPTY_WORDS = frozenset({
-    "",
-    "none",
-    "n a",
-    "nothing",
-    "null",
-    "undefined",
-    "object object",
-    "tbd",
-    "todo",
-})
+_EMPTY_WORDS = ("", "none", "n a", "nothing", "null", "undefined", "object object", "tbd", "todo")
 _REFUSAL = re.compile(
     r"\A<(?:!doctype|html)\b|\A[\[{]\s*[\"{]"
     r"|\A\W*(?:i['’]?m sorry|i am sorry|sorry|unfortunately|i apologi[sz]e"
@@ -104,8 +93,8 @@ _CONSENT = re.compile(
 _SEPARATOR = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _PUNCTUATION = re.compile(r"(?:\\[nrt]|[\W_])+")
 _NOT_THE_USERS = "(not the user's words)"
-# Numbers of messages with the space before them. No index such as rows[3], and not inside code.
-_REFERENCE = re.compile(r"`[^`\n]*`|(?<! ) *+(?<![\w\])}])\[(\d(?:[\d ,;–-]|and){0,400})\]")
+# Numbers of messages.
+_REFERENCE = re.compile(r"\[\d[\d ,;–-]{0,400}\]")
 
 _COMMON_WORDS = {
     "English": "the and is to of that it was with for not you this are be in on",
@@ -130,15 +119,12 @@ class GroundingSource:
     Attributes:
         user: All texts of the user, folded for comparison.
         anybody: All texts of all authors, folded for comparison.
-        numbers: Numbers of the messages that a summary may refer to. If empty, references are not
-            checked.
         language: The language of the user. "" if it is not clear.
         has_consent: Whether the user agreed to something, in a message or to a tool that asked.
     """
 
     user: str
     anybody: str
-    numbers: frozenset[int]
     language: str
     has_consent: bool
 
@@ -150,7 +136,7 @@ class CheckedDraft:
     Attributes:
         text: The text without the model's analysis and without false quotations.
         removed: The lines that were removed, because they quote words that nobody said.
-        repaired: The lines that lost quotation marks or numbers of messages.
+        repaired: The lines that lost quotation marks or were marked.
         unknown: File names and figures that do not occur in the conversation.
         approvals: The lines that claim an approval which the user did not give.
     """
@@ -167,7 +153,6 @@ def source_of(
     *,
     user_texts: Sequence[str] = (),
     other_texts: Sequence[str] = (),
-    numbers: Collection[int] = (),
 ) -> GroundingSource:
     """Return what summaries of `messages` are checked against.
 
@@ -175,8 +160,6 @@ def source_of(
         messages: The summarized messages and the messages that stay after the summary.
         user_texts: Other texts that count as the user's, such as pins and instructions.
         other_texts: Other texts that names may come from, such as the system prompt.
-        numbers: Numbers of the messages that a summary may refer to. If empty, references are not
-            checked.
     """
     parts = parts_of(messages)
     typed = [part.text for part in parts if part.speaker == "user"]
@@ -184,7 +167,7 @@ def source_of(
     user = _folded("\n".join((*user_texts, *typed, *answers)))
     anybody = _folded("\n".join((user, *other_texts, *(part.text for part in parts))))
     has_consent = bool(answers) or any(map(_CONSENT.search, typed))
-    return GroundingSource(user, anybody, frozenset(numbers), _common_language(typed), has_consent)
+    return GroundingSource(user, anybody, _common_language(typed), has_consent)
 
 
 def _answers_to_tools(messages: Messages) -> list[str]:
@@ -256,7 +239,7 @@ def _is_empty(line: str) -> bool:
 
 
 def _checked(text: str, source: GroundingSource) -> CheckedDraft:
-    """Return `text` without false quotations and without numbers of unknown messages."""
+    """Return `text` without false quotations."""
     kept: list[str] = []
     removed: list[str] = []
     repaired: list[str] = []
@@ -292,14 +275,13 @@ def _is_false_approval(line: str, source: GroundingSource) -> bool:
 
 def _unknown_names(text: str, source: GroundingSource) -> tuple[str, ...]:
     """Return the file names and figures in `text` that do not occur in the conversation."""
-    text = _REFERENCE.sub(lambda match: match[0] if match[1] is None else "", text)
-    text = _SEPARATOR.sub("", text)
+    text = _SEPARATOR.sub("", _REFERENCE.sub("", text))
     names = dict.fromkeys(name for name in names_in(text) if kind_of(name) in ("path", "number"))
     return tuple(n for n in names if not _occurs_in(n.rpartition("/")[2], source.anybody))
 
 
 def _checked_line(line: str, source: GroundingSource, *, in_user_section: bool) -> str | None:
-    """Return `line` without wrong quotation marks and numbers. None to remove the whole line."""
+    """Return `line` without wrong quotation marks. None to remove the whole line."""
     checked, copied = "", 0
     for match in _QUOTATION.finditer(line):
         lead = line[copied : match.start()]
@@ -307,8 +289,7 @@ def _checked_line(line: str, source: GroundingSource, *, in_user_section: bool) 
         if quotation is None:
             return None
         checked, copied = f"{checked}{lead}{quotation}", match.end()
-    checked += line[copied:]
-    return _with_known_references(checked, source.numbers) if source.numbers else checked
+    return checked + line[copied:]
 
 
 def _checked_quotation(
@@ -344,16 +325,6 @@ def _folded(text: str) -> str:
     """Return the letters and digits of `text` in lower case, with single spaces between words."""
     text = _SEPARATOR.sub("", html.unescape(text))
     return _PUNCTUATION.sub(" ", text.casefold()).strip()
-
-
-def _with_known_references(line: str, known: Collection[int]) -> str:
-    """Return `line` without references to messages that are not `known`."""
-
-    def checked(match: re.Match[str]) -> str:
-        digits = "".join(char if char.isdecimal() else " " for char in match[1] or "")
-        return match[0] if all(int(number) in known for number in digits.split()) else ""
-
-    return _REFERENCE.sub(checked, line)
 
 
 def language_of(text: str) -> str:

@@ -167,8 +167,8 @@ def _prose_of(
     changes = (
         (f"{len(draft.removed)} lines of the summary were removed, because they quote words that "
          "nobody said", draft.removed),
-        (f"{len(draft.repaired)} lines of the summary were corrected: numbers of messages that do "
-         "not exist, false quotations, or words that are not the user's", draft.repaired),
+        (f"{len(draft.repaired)} lines of the summary were corrected: false quotations, or words "
+         "that are not the user's", draft.repaired),
         (f"{len(draft.approvals)} lines of the summary claim an approval that the user did not "
          "give", draft.approvals),
         (f"{len(draft.unknown)} file names and figures of the summary do not occur in the "
