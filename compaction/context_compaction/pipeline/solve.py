@@ -53,8 +53,7 @@ from context_compaction.request import DETAIL_SHARES
 from context_compaction.session.prepared import applied_plan
 from context_compaction.summarizers.extractive.collect import collect
 from context_compaction.summarizers.extractive.fill import HEAD_TOKENS, fill, orders_of
-from context_compaction.summarizers.extractive.focus import mark_focus
-from context_compaction.summarizers.extractive.items import Item, Record
+from context_compaction.summarizers.extractive.items import Item, Record, mark_focus
 from context_compaction.summarizers.extractive.render import (
     EXTRACTS_TITLE,
     RULE_KINDS,

@@ -27,14 +27,15 @@ PDF_PAGE_BYTES = 50_000
 UNKNOWN_DOCUMENT_TOKENS = 5 * PDF_PAGE_TOKENS
 # Gemini's documentation: 32 tokens for a second of audio, 263 for a second of video. A second
 # commonly has 16 KB of audio or 250 KB of video.
-AUDIO_BYTES_PER_TOKEN = 500
-VIDEO_BYTES_PER_TOKEN = 950
+BYTES_PER_TOKEN = {"audio": 500, "video": 950}
 
 _BITMAP_MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")
 _PDF_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 # In base64: "%PDF-"; RIFF (WAV), ID3 and three MP3 frames, Ogg, FLAC.
-_PDF_MAGIC_BASE64 = "JVBERi0"
-_AUDIO_MAGIC_BASE64 = ("UklGR", "SUQz", "//s", "//M", "//I", "T2dnUw", "ZkxhQw")
+_MAGIC_BASE64 = {
+    "JVBERi0": "application/pdf",
+    **dict.fromkeys(("UklGR", "SUQz", "//s", "//M", "//I", "T2dnUw", "ZkxhQw"), "audio/*"),
+}
 _PAGES = CountCache(1_000)
 _URL_SAFE = str.maketrans("-_", "+/")
 
@@ -139,13 +140,10 @@ def document_tokens(document: Document) -> int:
     if not document.data:
         return UNKNOWN_DOCUMENT_TOKENS
     data = strip_data_url(document.data)
-    size_bytes = len(data) * 3 // 4
-    kind = document.media_type.partition("/")[0]
-    if kind == "audio":
-        return math.ceil(size_bytes / AUDIO_BYTES_PER_TOKEN)
-    if kind == "video":
-        return math.ceil(size_bytes / VIDEO_BYTES_PER_TOKEN)
-    return pdf_pages(data) * PDF_PAGE_TOKENS
+    bytes_per_token = BYTES_PER_TOKEN.get(document.media_type.partition("/")[0])
+    if bytes_per_token is None:
+        return pdf_pages(data) * PDF_PAGE_TOKENS
+    return math.ceil(len(data) * 3 // 4 / bytes_per_token)
 
 
 def base64_tokens(data: str, rule: ImageRule) -> int:
@@ -154,10 +152,9 @@ def base64_tokens(data: str, rule: ImageRule) -> int:
     size = image_size(content)
     if size is not None:
         return rule.tokens(*size)
-    if content.startswith(_PDF_MAGIC_BASE64):
-        return pdf_pages(content) * PDF_PAGE_TOKENS
-    if content.startswith(_AUDIO_MAGIC_BASE64):
-        return math.ceil(len(content) * 3 / 4 / AUDIO_BYTES_PER_TOKEN)
+    for magic, media_type in _MAGIC_BASE64.items():
+        if content.startswith(magic):
+            return document_tokens(Document(media_type, data=content))
     if data.startswith("data:image/"):
         return rule.most_tokens
     return encrypted_tokens(content)

@@ -5,8 +5,10 @@ of lines. A piece is bought or omitted as a whole. Cutting takes time linear in 
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal, TypeAlias
 
 from context_compaction.summarizers.instructions.own_words import OMISSION
@@ -21,6 +23,7 @@ SHORT_CHARS = 1_200
 # The size of a group of lines.
 GROUP_CHARS = 600
 _HEADING_CHARS = 80
+_WORD = re.compile(r"\w{2,}|\d")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+•✓✅☐]|\d{1,4}[.)]|\|)\s?|\s{2,}\S")
 
 
@@ -204,3 +207,24 @@ def ends_first(pieces: Collection[str]) -> list[int]:
     """Return the indices of `pieces` as first, last, second, last but one, and so on."""
     size = len(pieces)
     return [n // 2 if n % 2 == 0 else size - 1 - n // 2 for n in range(size)]
+
+
+def mark_focus(items: Sequence[Item], instructions: str) -> None:
+    """Set `in_focus` on each item with a topic of `instructions`; put its matching pieces first."""
+    named = set(_WORD.findall(instructions.casefold()))
+    # Languages without spaces have no borders of words.
+    parts = [word for word in named if not word.isascii()]
+
+    def words_of(piece: str) -> set[str]:
+        text = piece.casefold()
+        return named.intersection(_WORD.findall(text)).union(part for part in parts if part in text)
+
+    words = [[words_of(piece) for piece in item.pieces] for item in items]
+    item_counts = Counter(word for pieces in words for word in set(chain.from_iterable(pieces)))
+    # A word in more items says nothing about a topic. In a short conversation rare words count.
+    most_items = max(2, len(items) // 4)
+    topics = {word for word, count in item_counts.items() if count <= most_items}
+    for item, pieces in zip(items, words, strict=True):
+        matching = {number for number, piece_words in enumerate(pieces) if piece_words & topics}
+        item.in_focus = bool(matching)
+        item.order = sorted(item.order, key=lambda number: number not in matching)
