@@ -156,6 +156,10 @@ _FORMS: tuple[tuple[str, _Words, str], ...] = (
         "password in prose", tuple(name.split()[-1] for name in _PASSWORD_WORDS),
         rf"(?i)(?:{'|'.join(_PASSWORD_WORDS)})(?: ?[:=：]| ist| es| est| é| is| to) ?{_ARGUMENT}",
     ),
+    (
+        "pgpass", (":543", ":6432:", ":*:"),
+        r"^[^\s:/]{1,80}:(?:\d{4}|\*):[^\s:]{1,60}:[^\s:]{1,60}:(\S{6,100})",
+    ),
     # Passwords as arguments of programs.
     (
         "argument", ("mysql", "mariadb", "sshpass", "login", "redis-cli"),
@@ -433,6 +437,7 @@ _CHECKS: Mapping[str, _Check] = {
     "authorization": _is_random,
     "signed address": _is_random,
     "cookie": _is_random,
+    "pgpass": _is_random,
     "password in prose": _is_password,
     "argument": _is_real,
     "url password": _is_real,
