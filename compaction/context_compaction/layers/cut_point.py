@@ -226,9 +226,11 @@ def find_cut(
 
 
 def _is_preserved_block(block: Block) -> bool:
+    if isinstance(block, Text):  # first, because most blocks are texts
+        return is_rules(block)
     if isinstance(block, ToolCall | ToolResult | Opaque) and block.loads_tools:
         return True
-    return is_rules(block) if isinstance(block, Text) else _is_compaction(block)
+    return _is_compaction(block)
 
 
 def _is_compaction(block: Block) -> bool:

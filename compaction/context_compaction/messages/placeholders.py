@@ -450,9 +450,14 @@ def _synthetic_text(message: Message) -> str:
     block = blocks[0] if len(blocks) == 1 else None
     if not isinstance(block, Text):
         return ""
-    is_proven = message.role == "user" and block.author == "compaction"
-    is_own = is_proven and block.text.startswith(_SYNTHETIC)
-    return block.text if is_own or block.text in _FILLERS.get(message.role, ()) else ""
+    if (
+        block.author == "compaction"
+        and message.role == "user"
+        and block.text.startswith(_SYNTHETIC)
+    ):
+        return block.text
+    is_filler = len(block.text) < 60 and block.text in _FILLERS.get(message.role, ())
+    return block.text if is_filler else ""
 
 
 def _one_line(text: str) -> str:

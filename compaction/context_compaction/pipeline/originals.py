@@ -62,9 +62,13 @@ def with_archived(
 ) -> Iterator[tuple[Message, OriginalMessages]]:
     """Yield each message with what it replaces: archived originals, and its text about others."""
     for message in messages:
+        replaced = placeholders.originals_of(message)
+        if replaced is None and not placeholders.is_request_extract(message):
+            yield message, _NONE  # nearly all messages
+            continue
         span = _own_span(context, message)
         found = _NONE if span is None else archived.get(span, _NONE)
-        if placeholders.originals_of(message) is not None:
+        if replaced is not None:
             summary = carried_by(message)
             text = summary.body if summary else text_of(message.blocks)
             unarchived = text
@@ -94,7 +98,7 @@ def _originals_in(
 ) -> OriginalMessages:
     parts: list[OriginalMessages] = []
     for message, found in with_archived(context, messages, archived):
-        if placeholders.originals_of(message) is None:
+        if not found.earlier:
             given = message if message.index is None else context.parsed[message.index]
             full_messages = found.messages or (given,)
             numbers = (context.number_of(message),) * len(full_messages)

@@ -203,10 +203,13 @@ def _record_of(context: CompactionContext, plan: Plan, *, has_files: bool = True
     labels: dict[int, str] = {}
     unfolded = with_archived(context, context.messages, plan.archived)
     for position, (message, originals) in enumerate(unfolded):
-        earlier = earlier_entries(originals.unarchived)
-        labels |= {len(messages) + n: label for n, label in earlier.labels.items()}
-        messages += (*earlier.messages, *originals.messages)
-        numbers += (*earlier.numbers, *originals.numbers)
+        if originals.unarchived:
+            earlier = earlier_entries(originals.unarchived)
+            labels |= {len(messages) + n: label for n, label in earlier.labels.items()}
+            messages += earlier.messages
+            numbers += earlier.numbers
+        messages += originals.messages
+        numbers += originals.numbers
         positions += [None] * (len(messages) - len(positions))
         if not originals.messages:
             messages.append(message)

@@ -190,6 +190,8 @@ def typed_pieces(pieces: Sequence[str]) -> list[int]:
 
     These are the first ones, up to the length that people type, and a short last one.
     """
+    if len(pieces) == 1:
+        return [0]
     typed: list[int] = []
     size_chars = 0
     for index, piece in enumerate(pieces):

@@ -76,8 +76,9 @@ def _starts_mail(lines: Sequence[str], index: int) -> bool:
     is_short = len(before) <= 120 and len(after) <= 40
     if is_short and "@" in address[1:] and after.rstrip().endswith((":", "：")):
         return " " not in address  # "On Monday Bob <bob@example.org> wrote:"
-    headers = [_header_name(line) for line in lines[index : index + 2]]
-    return len(headers) == 2 and all(headers) and not _MAIL_HEADERS.isdisjoint(headers)
+    first = _header_name(lines[index])
+    second = _header_name(lines[index + 1]) if first and index + 1 < len(lines) else ""
+    return bool(second) and not _MAIL_HEADERS.isdisjoint((first, second))
 
 
 def _header_name(line: str) -> str:
