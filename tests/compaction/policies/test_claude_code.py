@@ -124,7 +124,7 @@ async def test_finished_turns_are_collapsed_before_a_summary_replaces_everything
     lines = [m["content"] for m in result.messages if str(m["content"]).startswith("[Finished")]
     assert len(lines) == 8, "all but the newest"
     assert lines[0].startswith(
-        "[Finished sub-task: work on the request above; 40 messages; calls bash x20; originals: "
+        "[Finished sub-task: work on the request above; 40 messages; calls bash x20; ran run 0 15, "
     )
     texts = [m for m in payload if isinstance(m["content"], str)]
     assert [m for m in result.messages if m in texts] == texts, "requests and answers stay"

@@ -34,6 +34,7 @@ from functools import cache, lru_cache
 from importlib import import_module
 from importlib.resources import files
 from itertools import pairwise
+from string import ascii_letters
 from typing import Any, Literal, TypeAlias
 
 from context_compaction.messages.names import STOP_WORDS
@@ -65,6 +66,7 @@ _MACHINE_LINE = re.compile(
     r"|(?:[{};\\$|]|->|\(\):)\Z|=>|::|==|\]\("
 )
 
+_NO_LETTERS = str.maketrans("", "", f"{ascii_letters} ")
 # The English stemmer also removes the commonest endings of other languages.
 _stemmer: Any = import_module("Stemmer").Stemmer("english", 0)  # PyStemmer has no type hints
 _WORD = re.compile(r"[^\W\d_]+")
@@ -253,8 +255,7 @@ def _is_machine_line(line: str) -> bool:
     content = without_list_mark(line.strip())
     if " " not in content or _MACHINE_LINE.search(content):
         return True
-    letters = sum(char.isalpha() or char == " " for char in content)
-    return letters < len(content) * 0.72
+    return len(content.translate(_NO_LETTERS)) > len(content) * 0.28
 
 
 def _unwrapped(lines: Sequence[str]) -> Iterator[str]:
