@@ -8,6 +8,7 @@ and extracts cover the rest. Claude Code compacts by its session memory in the s
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache, partial
 
 from anyio import to_thread
 
@@ -53,6 +54,8 @@ _IN_SUMMARY = "Told in the summary above."
 # A saved summary is used if at most this share of the target is between its end and the cut.
 GAP_SHARE = 0.1
 _FITTINGS = 4
+# Token limit of the extracts that a model writes from.
+_EXTRACTS_TOKENS = 3_000
 # As in Claude Code, a model that fails this often in a row is not called for a while.
 _MAX_FAILURES = 3
 _COOL_DOWN_SECONDS = 900
@@ -169,6 +172,7 @@ def _job(context: CompactionContext, plan: Plan) -> SummaryJob:
         previous=record.earlier,
         has_originals=not record.unarchived,
         max_tokens=min(plan.text_tokens, replaced_tokens // 3),
+        extracts=cache(partial(_extract_of, context, replaced, _EXTRACTS_TOKENS)),
         kept=parts_of(later, [context.number_of(message) for message in later]),
         pinned=tuple(_format_pin(context, pin, later) for pin in context.pins.candidates),
         kept_messages=len(later),

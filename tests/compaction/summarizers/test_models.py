@@ -535,7 +535,7 @@ async def test_prompt_has_message_numbers_of_the_transcript(archive: Archive) ->
     )
     _, api = await run(archive, always(Says(SUMMARY)), messages=messages)
     shown: str = api.requests[0]["messages"][0]["content"]
-    assert shown.count("</kept-after>") == shown.count("</transcript>") == 1, "escaped"
+    assert shown.count("</kept-after>") == shown.count("</extracts>") == 1, "escaped"
     transcript, _, rest = shown.partition("<transcript>")[2].partition("<kept-after>")
     assert f'<part n="2" from="tool">{log}</part>' in transcript
     assert f'<part n="24" from="user">{LATEST}' in rest, "kept messages have a separate tag"

@@ -1,14 +1,14 @@
 """Write the request to a model: the conversation as escaped data inside the prompt files.
 
 A short conversation is shown whole. A longer one is shown with all texts, and with results and
-calls cut so that they fit. The longest ones are shown without their oldest work. With the rule
-"drop_oldest", a long conversation is shown without its oldest groups of messages, as in Claude
-Code.
+calls cut so that they fit. The longest ones are shown as their newest part and extracts of
+everything. With the rule "drop_oldest", a long conversation is shown without its oldest groups of
+messages, as in Claude Code.
 """
 
 import json
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -72,6 +72,7 @@ class SummaryJob:
         previous: The text of earlier summaries. "" without earlier summaries.
         has_originals: Whether `record` contains everything that `previous` summarizes.
         max_tokens: Token limit of the model's text.
+        extracts: Returns extracts of the conversation, made without a model.
         kept: The parts that stay in full after the summary.
         pinned: Verbatim texts next to the summary, each with the number of its message.
         instructions: The subjects that the user wants emphasized.
@@ -89,6 +90,7 @@ class SummaryJob:
     previous: str
     has_originals: bool
     max_tokens: int
+    extracts: Callable[[], str] = str
     kept: Sequence[PromptPart] = ()
     pinned: tuple[str, ...] = ()
     instructions: str = ""
@@ -101,7 +103,7 @@ class SummaryJob:
 
     def room_tokens(self, window_tokens: int, count: MessageCounter) -> int:
         """Return the token limit of the conversation in a request to a window of that size."""
-        frame = _prompt(self, "", "")
+        frame = _prompt(self, "", "", "")
         frame_tokens = int(count.text(f"{frame.system}{frame.user}") * 1.1)
         answer = answer_tokens(self.max_tokens, window_tokens)
         room = max(0, window_tokens - answer - frame_tokens)
@@ -127,10 +129,10 @@ def fullest_version(job: SummaryJob, room_tokens: int, count: MessageCounter) ->
     """Return the longest version within `room_tokens`. If none fits, return the shortest."""
 
     def version(number: int) -> Version:
-        name, parts, previous = _shortened(job, number)
+        name, parts, previous, extracts = _shortened(job, number)
         record = _rendered(parts)
-        tokens = int(count.text(f"{record}{previous}") * 1.1)  # the count may be low
-        return Version(name, _prompt(job, record, previous), tokens)
+        tokens = int(count.text(f"{record}{previous}{extracts}") * 1.1)  # the count may be low
+        return Version(name, _prompt(job, record, previous, extracts), tokens)
 
     last = _VERSIONS if job.too_long == "clip" else len(_group_starts(job.record)) - 1
     whole = version(0)
@@ -208,28 +210,29 @@ def escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _shortened(job: SummaryJob, number: int) -> tuple[str, Sequence[PromptPart], str]:
-    """Return name, parts and previous summary of a version. 0 is the longest one."""
+def _shortened(job: SummaryJob, number: int) -> tuple[str, Sequence[PromptPart], str, str]:
+    """Return name, parts, previous summary and extracts of a version. 0 is the longest one."""
     # Originals replace the previous summary if they contain all of it, so that facts do not erode.
     previous = "" if job.has_originals else job.previous
     record = job.record
     if not number:
-        return "whole", record, previous
+        return "whole", record, previous, ""
     if job.too_long == "drop_oldest":
         starts = _group_starts(record)
         name = f"without the oldest {number} of {len(starts)} groups of messages"
-        return name, record[starts[number] :], job.previous
+        return name, record[starts[number] :], job.previous, ""
     result_chars = int(64_000 * 0.9**number)
     # Texts are a tenth of a conversation and its most informative part, so they are cut last.
     if result_chars >= _MIN_RESULT_CHARS:
         name = f"results of {result_chars} characters"
-        return name, _clipped(record, result_chars, 8_000), previous
+        return name, _clipped(record, result_chars, 8_000), previous, ""
     share = 1 - result_chars / _MIN_RESULT_CHARS
     parts = _clipped(record, _MIN_RESULT_CHARS, 1_500)
     work = [index for index, part in enumerate(parts) if part.speaker != "user"]
     dropped = set(work[: int(len(work) * share)])
     parts = [part for index, part in enumerate(parts) if index not in dropped]
-    return f"without the oldest {share:.0%} of the work", parts, previous
+    name = f"extracts, without the oldest {share:.0%} of the work"
+    return name, parts, previous, job.extracts()
 
 
 def _clipped(parts: Sequence[PromptPart], result_chars: int, text_chars: int) -> list[PromptPart]:
@@ -269,7 +272,7 @@ def _rendered(parts: Sequence[PromptPart]) -> str:
     )
 
 
-def _prompt(job: SummaryJob, record: str, previous: str) -> ModelPrompt:
+def _prompt(job: SummaryJob, record: str, previous: str, extracts: str) -> ModelPrompt:
     """Return the request for a summary of `record`, which is escaped already."""
     kept = _clipped(job.kept[-40:], 300, 1_000)
     return _filled(
@@ -278,6 +281,7 @@ def _prompt(job: SummaryJob, record: str, previous: str) -> ModelPrompt:
         pinned=escaped("\n".join(job.pinned)) or "(none)",
         previous=escaped(previous) or "(none)",
         focus=escaped(job.instructions) or "(none)",
+        extracts=escaped(extracts) or "(none)",
         transcript=record,
         kept=_rendered(kept) or "(none)",
     )
