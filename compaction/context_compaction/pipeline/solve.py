@@ -8,7 +8,7 @@ Earlier bought pieces become the text of the summary. Files get a separate messa
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from context_compaction.archive import ArchivedMessage
+from context_compaction.archive.values import ArchivedMessage
 from context_compaction.context import (
     CompactionContext,
     EditedMessages,
