@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from context_compaction.activity.calls import classify, is_recalling, words_in_name
-from context_compaction.activity.digest import one_line
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
     Message,
@@ -19,6 +18,7 @@ from context_compaction.messages.model import (
     ToolResult,
     is_list,
     named_arguments,
+    one_line,
 )
 from context_compaction.messages.speakers import passages_of
 from context_compaction.messages.tool_results import result_text
@@ -72,7 +72,6 @@ _OUTPUT_FILE = re.compile(
 )
 _ID_KEYS = ("id", "ids", "target", "targets")
 _PURPOSE_KEYS = ("description", "command", "cmd", "prompt", "message", "task", "title")
-_PURPOSE_CHARS = 100
 # Hosts put what they say about a job into the first or last lines of a result.
 _HEAD_LINES, _TAIL_LINES, _END_CHARS = 8, 3, 4_000
 # Only the newest jobs are followed, because each later text is searched for each job.
@@ -225,4 +224,4 @@ def _purpose_of(call: ToolCall) -> str:
     arguments: dict[str, Any] = named_arguments(call)
     texts = (arguments.get(key) for key in _PURPOSE_KEYS)
     purpose = next((text for text in texts if isinstance(text, str) and text.strip()), "")
-    return one_line(purpose or classify(call).command or "")[:_PURPOSE_CHARS]
+    return one_line(purpose or classify(call).command or "")

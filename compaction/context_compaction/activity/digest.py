@@ -27,6 +27,8 @@ from context_compaction.activity.outcome import (
 )
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
+    SEARCHED_CHARS,
+    SHOWN_CHARS,
     Document,
     Image,
     JsonObject,
@@ -37,6 +39,7 @@ from context_compaction.messages.model import (
     is_list,
     is_object,
     named_arguments,
+    one_line,
     tool_calls,
     tool_results,
 )
@@ -50,10 +53,8 @@ _MEMORY_WORDS = frozenset({"memory", "recall", "remember"})
 _PLAN_WORDS = frozenset({"todo", "todos", "plan"})
 _PLAN_KEYS = ("todos", "plan", "items", "tasks", "steps")
 _ENDED = frozenset({"completed", "done", "cancelled", "canceled", "deleted"})
-_LINE_CHARS = 160
-# This much of a result is searched for names, and this many names of it are listed.
-_SEARCHED_CHARS = 100_000
-_MAX_NAMES = 20
+# Lists in notes and receipts have at most this many entries.
+MAX_LISTED = 20
 _TURN_IDS = re.compile(r"\bturn_ids?\"?\s*[:=]\s*(\[[^\]]{0,400}\]|\"[^\"\n]{0,80}\"|[\w.-]{1,80})")
 # Names under which hosts give an artifact's path, its type, and its sources.
 _PATH_KEYS = ("path", "filename", "title", "name", "displayName", "fileUri", "file_id", "url")
@@ -167,7 +168,7 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
         try:
             _add_call(inventory, call, results.get(call.call_id), classify(call, extra_kinds))
         except Exception:  # the arguments of a call may have any shape
-            _logger.exception("a call of %r is not in the digest", call.name[:_LINE_CHARS])
+            _logger.exception("a call of %r is not in the digest", call.name[:SHOWN_CHARS])
     for message in messages:
         inventory.hidden += _hidden_by_host(message)
         for block in message.blocks:
@@ -235,9 +236,9 @@ def _artifacts_in(result: ToolResult, call: ToolCall | None, use: ToolUse) -> It
         if isinstance(part, Image | Document):
             yield _artifact_of(part, use.path or "", "model", sources)
     text = result_text(result)
-    if not any(f'"{key}"' in text[:_SEARCHED_CHARS] for key in _TYPE_KEYS):
+    if not any(f'"{key}"' in text[:SEARCHED_CHARS] for key in _TYPE_KEYS):
         return
-    values: list[object] = [parsed_json(text, _SEARCHED_CHARS)]
+    values: list[object] = [parsed_json(text, SEARCHED_CHARS)]
     for value in values:  # the list grows by the values inside
         if is_list(value):
             values += value
@@ -265,7 +266,7 @@ def _artifact(
 ) -> Artifact:
     given = next((entries[key] for key in _SOURCE_KEYS if is_list(entries.get(key))), None)
     if given:
-        sources = tuple(one_line(json_line(item)) for item in given[:_MAX_NAMES])
+        sources = tuple(one_line(json_line(item)) for item in given[:MAX_LISTED])
     visibility = _first(entries, ("visibility",)) or visibility
     return Artifact(one_line(path), one_line(media_type), one_line(visibility), sources)
 
@@ -277,12 +278,12 @@ def _first(entries: JsonObject, keys: Sequence[str]) -> str:
 
 
 def _memory_read(call: str, result: ToolResult | None) -> MemoryRead:
-    text = result_text(result)[:_SEARCHED_CHARS] if result else ""
+    text = result_text(result)[:SEARCHED_CHARS] if result else ""
     id_lists: list[str] = _TURN_IDS.findall(text)
     turns = (turn.strip('[]" \n') for ids in id_lists for turn in ids.split(","))
     paths = dict.fromkeys(name for name in names_in(text) if kind_of(name) == "path")
     turn_ids = dict.fromkeys(filter(None, turns))
-    return MemoryRead(call, tuple(paths)[:_MAX_NAMES], tuple(turn_ids)[:_MAX_NAMES])
+    return MemoryRead(call, tuple(paths)[:MAX_LISTED], tuple(turn_ids)[:MAX_LISTED])
 
 
 def _call_line(call: ToolCall, use: ToolUse) -> str:
@@ -291,12 +292,6 @@ def _call_line(call: ToolCall, use: ToolUse) -> str:
     if content is None:
         content = arguments_line(named_arguments(call))
     return one_line(f"{call.name}({content})")
-
-
-def one_line(text: str) -> str:
-    """Return the beginning of `text` on one line."""
-    flat = " ".join(text[: 4 * _LINE_CHARS].split())
-    return flat if len(flat) <= _LINE_CHARS else flat[: _LINE_CHARS - 1] + "…"
 
 
 def plan_of(call: ToolCall) -> tuple[str, ...]:

@@ -10,7 +10,13 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from context_compaction.messages.model import ToolResult, compact_json, is_list, is_object
+from context_compaction.messages.model import (
+    SEARCHED_CHARS,
+    ToolResult,
+    compact_json,
+    is_list,
+    is_object,
+)
 from context_compaction.messages.tool_results import result_text
 
 LINE_CHARS = 300  # a longer line is cut; minified files have lines of megabytes
@@ -25,7 +31,6 @@ ERROR = re.compile(
 _FAILURE_COUNT = re.compile(
     r"\b[1-9]\d{0,6} (?:\w{1,20} )?(?:fail|errors?\b)|\bfail[^\w\n]{1,3}[1-9]"
 )
-_READ_CHARS = 40_000  # of the end of an output
 # Lines that hosts put above the output of a command.
 _HEAD = (
     "Chunk ID:", "Exit code", "Wall time", "Process exited with code", "Process running with",
@@ -136,7 +141,7 @@ def error_line(text: str) -> str:
 
 def counts_failures(text: str) -> bool:
     """Whether the end of an output counts failed tests."""
-    return _FAILURE_COUNT.search(text[-_READ_CHARS:]) is not None
+    return _FAILURE_COUNT.search(text[-SEARCHED_CHARS:]) is not None
 
 
 def outcome_line(text: str, *, failed: bool) -> str:
@@ -152,7 +157,7 @@ def outcome_line(text: str, *, failed: bool) -> str:
 
 def _reversed_lines(text: str) -> Iterator[str]:
     """Yield the lines at the end of `text` that are not blank, last first, cut to `LINE_CHARS`."""
-    for line in reversed(TERMINAL_CODE.sub("", text[-_READ_CHARS:]).split("\n")):
+    for line in reversed(TERMINAL_CODE.sub("", text[-SEARCHED_CHARS:]).split("\n")):
         if line := line.strip():
             yield line[:LINE_CHARS]
 

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import accumulate, chain, islice
 from typing import NamedTuple, TypeAlias
 
+from context_compaction.messages.model import SEARCHED_CHARS
 from context_compaction.messages.names import STOP_WORDS, may_hold_name
 
 # Returns the size of a text, in characters or tokens.
 Measure: TypeAlias = Callable[[str], int]
 
-# Only this much of the head and of the end of a text is examined.
-_SCANNED_CHARS = 200_000
 # Longer lines are cut into pieces, because minified files have lines of megabytes.
 _PIECE_CHARS = 200
 # Searched for in every text.
@@ -104,8 +103,8 @@ def _ranked(texts: Sequence[str], words: Sequence[str]) -> list[int]:
 
 def _pieces(text: str) -> Iterator[_Piece]:
     head, tail = text, ""
-    if len(text) > 2 * _SCANNED_CHARS:
-        head, tail = text[:_SCANNED_CHARS], text[-_SCANNED_CHARS:].partition("\n")[2]
+    if len(text) > 2 * SEARCHED_CHARS:
+        head, tail = text[:SEARCHED_CHARS], text[-SEARCHED_CHARS:].partition("\n")[2]
     numbered = [*enumerate(head.split("\n"))]
     if tail:
         numbered += enumerate(tail.split("\n"), text.count("\n") - tail.count("\n"))

@@ -24,6 +24,10 @@ _T = TypeVar("_T")
 # output into user messages.
 Author: TypeAlias = Literal["user", "agent", "tool", "host", "project", "compaction"]
 
+# Longer names, labels and lines are cut where they are only shown.
+SHOWN_CHARS = 160
+# Names, marks and errors are only sought in so much of one text.
+SEARCHED_CHARS = 100_000
 # Content of a result that `repair` adds to a call without a result.
 NO_RESULT = "[No result was recorded for this call.]"
 
@@ -183,6 +187,12 @@ class Message:
 
 
 Messages: TypeAlias = tuple[Message, ...]
+
+
+def one_line(text: str) -> str:
+    """Return the beginning of `text` on one line, to be shown."""
+    flat = " ".join(text[: 4 * SHOWN_CHARS].split())
+    return flat if len(flat) <= SHOWN_CHARS else flat[: SHOWN_CHARS - 1] + "…"
 
 
 def edit_message(message: Message, blocks: Sequence[Block]) -> Message:

@@ -15,12 +15,14 @@ from typing import TypeAlias
 
 from context_compaction.messages.edits import Blob
 from context_compaction.messages.model import (
+    SHOWN_CHARS,
     Message,
     Messages,
     Opaque,
     Text,
     ToolResult,
     is_rules,
+    one_line,
     starts_turn,
     text_of,
 )
@@ -68,7 +70,6 @@ ORPHAN_CALL = "[Tool call not made by the assistant]\n"
 REQUEST_TOOL = "message of the user"
 # Tool name of archived project rules; their kind follows.
 RULES_TOOL = "project rules, "
-_NAME_CHARS = 160
 
 # Precedes a user rule that conflicts with the system prompt.
 DIFFERS = "(conflicts with the system prompt) "
@@ -77,7 +78,7 @@ _IDS = r"o_[0-9a-f]{24}(?: o_[0-9a-f]{24}){0,255}"
 _READ = "read_persisted_output"
 # A marker with a preview: its outputs, tool and size.
 _MARKER = re.compile(
-    rf'<persisted-output id="({_IDS})" tool="([^"\n]{{0,{_NAME_CHARS}}})" chars="(\d{{1,15}})">\n'
+    rf'<persisted-output id="({_IDS})" tool="([^"\n]{{0,{SHOWN_CHARS}}})" chars="(\d{{1,15}})">\n'
 )
 _MARKER_STORED = "Full text"
 _MARKER_PREVIEW = f": {_READ}. Preview:"
@@ -462,9 +463,7 @@ def _synthetic_text(message: Message) -> str:
 
 def _one_line(text: str) -> str:
     """Return `text` on one line and shortened, because names come from the conversation."""
-    line = " ".join(text.split())
-    line = line if len(line) <= _NAME_CHARS else f"{line[: _NAME_CHARS - 1]}…"
-    return quoted(line).replace('"', "'")
+    return quoted(one_line(text)).replace('"', "'")
 
 
 def _pointer_to(blobs: Sequence[Blob]) -> str:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
+    SHOWN_CHARS,
     Author,
     Block,
     Message,
@@ -49,7 +50,6 @@ _CLAUDE_HEADS = ("# claudeMd", "Codebase and user instructions are shown below")
 _RULES_FILES = ("CLAUDE.", "AGENTS.", "GEMINI.")
 _GEMINI_HEADS = ("--- Context from: ", "<loaded_context>")
 _HEAD_CHARS = 600
-_REMINDER_CHARS = 60
 
 
 def with_project_rules(messages: Messages, *, has_posed_results: bool) -> Messages:
@@ -114,7 +114,7 @@ def rules_kind_of(block: Text, *, is_start: bool = False) -> str | None:
 def _heading_of(head: str) -> str:
     """Return the first line in a frame as a kind of rules."""
     line = head.partition(">")[2].strip().partition("\n")[0]
-    return line.replace('"', "'")[:_REMINDER_CHARS]
+    return line.replace('"', "'")[:SHOWN_CHARS]
 
 
 def _rules_file_in(head: str) -> str | None:

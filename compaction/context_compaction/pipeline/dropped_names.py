@@ -15,7 +15,14 @@ from anyio import to_thread
 from context_compaction import formats
 from context_compaction.archive.archive import Archive
 from context_compaction.archive.values import CompactedLists, ContextEntry
-from context_compaction.messages.model import JsonObject, Messages, Text, ToolCall, ToolResult
+from context_compaction.messages.model import (
+    SEARCHED_CHARS,
+    JsonObject,
+    Messages,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from context_compaction.messages.names import NameKind, kind_of, may_hold_name, names_in
 from context_compaction.messages.tool_results import result_text
 from context_compaction.result import CompactResult
@@ -23,8 +30,6 @@ from context_compaction.summarizers.extractive.collect import strings_in
 
 # Names shown of each kind, because people and models read receipts.
 _SHOWN: Mapping[NameKind, int] = {"url": 6, "path": 12, "identifier": 12, "number": 6}
-# A longer string without spaces is data, of which only this much is searched for names.
-_MAX_WORD_CHARS = 20_000
 
 
 def dropped_names(before: Messages, after: Messages) -> JsonObject:
@@ -59,7 +64,7 @@ def dropped_names(before: Messages, after: Messages) -> JsonObject:
 
 
 def _names(words: Iterable[str]) -> Iterator[str]:
-    return names_in("\n".join(word[:_MAX_WORD_CHARS] for word in words))
+    return names_in("\n".join(word[:SEARCHED_CHARS] for word in words))
 
 
 def _texts(messages: Messages) -> Iterator[str]:

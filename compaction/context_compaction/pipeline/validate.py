@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from context_compaction.activity.digest import open_todos
+from context_compaction.activity.digest import MAX_LISTED, open_todos
 from context_compaction.activity.known_file import changed_warning, unreported_changes
 from context_compaction.context import CompactionContext, EditedMessages, FilesInWork, Validation
 from context_compaction.layers.repair import alternate_roles, repair
@@ -20,8 +20,6 @@ from context_compaction.pipeline.files_in_work import reports_changed_files, ret
 from context_compaction.request import Mode
 from context_compaction.result import Piece, Status
 
-_MAX_PIECES = 8
-_MAX_TODOS = 20
 # A result that misses its target must save at least this share of the tokens.
 _LEAST_PROGRESS = 0.1
 # Fewer tokens are expected to save at least 1 % of the bytes, too.
@@ -122,7 +120,7 @@ def irreducible_pieces(context: CompactionContext, messages: Messages) -> tuple[
     if overhead_tokens := context.request_count.overhead_tokens:
         pieces.append(Piece("system prompt and tools", None, overhead_tokens))
     pieces.sort(key=lambda piece: -piece.tokens)
-    return tuple(pieces[:_MAX_PIECES])
+    return tuple(pieces[:MAX_LISTED])
 
 
 def _description(message: Message, *, is_newest: bool) -> str:
@@ -163,7 +161,7 @@ def _with_todos(context: CompactionContext, validation: Validation) -> Validatio
     is_enabled = context.settings.list_open_todos and returns_list(context)
     if not (is_enabled and _accepts_notes(validation)):
         return validation
-    messages, items = validation.edited.messages, open_todos(context.messages)[:_MAX_TODOS]
+    messages, items = validation.edited.messages, open_todos(context.messages)[:MAX_LISTED]
     if placeholders.is_request(messages[-1]):
         is_known = any(map(placeholders.todos_in, messages[:-1][-2:]))
     else:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from context_compaction.formats.anthropic import HOST_MARKS, SYNTHETIC_MODEL
 from context_compaction.formats.base import list_or_none, object_or_none, objects_in, text_or_none
 from context_compaction.formats.session_files.model import (
+    MAX_BRANCHES,
     NewSession,
     Session,
     SessionHistory,
@@ -35,9 +36,6 @@ from context_compaction.formats.session_files.rows import (
 )
 from context_compaction.messages.model import JsonObject
 
-# Each branch repeats the messages before its fork. A file with more branches gives all its rows in
-# file order instead, so that the work stays linear.
-MAX_BRANCHES = 20
 # The version that written rows name. The host was tested with them (tests/hosts).
 _VERSION = "2.1.197"
 # Texts of the host in rows that look like prompts.

@@ -6,6 +6,7 @@ from context_compaction.errors import InvalidMessageError
 from context_compaction.formats import parse_message
 from context_compaction.formats.base import list_or_none, object_or_none, objects_in, text_or_none
 from context_compaction.formats.session_files.model import (
+    MAX_BRANCHES,
     NewSession,
     Session,
     SessionHistory,
@@ -26,9 +27,6 @@ from context_compaction.formats.session_files.rows import (
 from context_compaction.messages.model import JsonObject
 from context_compaction.messages.speakers import user_text
 
-# Each rollback adds a branch that repeats the rows before it. A file with more gives all its rows
-# as one branch instead, so that the work stays linear.
-MAX_BRANCHES = 20
 _ROW_TYPES = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
 _EVENT_ROLES = {"user_message": "user", "agent_message": "assistant"}
 

@@ -10,6 +10,9 @@ from context_compaction.formats.session_files.rows import Entry, Row
 from context_compaction.messages.model import JsonObject, Messages
 
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_.:-]")
+# Each branch repeats the messages before its fork. A file with more gives all its rows as one
+# branch, so that the work stays linear.
+MAX_BRANCHES = 20
 _MAX_ID_CHARS = 128
 
 

@@ -40,6 +40,7 @@ from context_compaction.messages.speakers import HOST_SUMMARY_HEADS, passages_of
 from context_compaction.messages.tool_pairs import with_unique_call_ids
 from context_compaction.messages.tool_results import refusal_comment, result_text
 from context_compaction.summarizers.extractive.items import (
+    LABEL_CHARS,
     SHORT_CHARS,
     FileItem,
     Item,
@@ -57,7 +58,6 @@ from context_compaction.summarizers.instructions.find import (
 
 _logger = logging.getLogger(__name__)
 
-_LABEL_CHARS = 80
 # Tools whose results are texts to read, not outcomes.
 _READING_KINDS = ("read", "search", "list")
 # Kinds of the entries of an earlier summary, by the first word of their label.
@@ -251,7 +251,7 @@ class _Walk:
         call, use = self._calls.get(result.call_id, (None, ToolUse("other")))
         name = call.name if call else result.name or "tool"
         label = f"result of {name} {use.path or use.command or ''}".strip()
-        label = label.partition("\n")[0][:_LABEL_CHARS]
+        label = label.partition("\n")[0][:LABEL_CHARS]
         text, comment = result_text(result), refusal_comment(result)
         media = [_name_of(part) for part in result.content if isinstance(part, Image | Document)]
         if media:
@@ -304,7 +304,7 @@ class _Walk:
             if has_failed:
                 self._failed_commands[use.command] = item
             elif failure is not None:
-                turn.fixed[use.command.partition("\n")[0][:_LABEL_CHARS]] = None
+                turn.fixed[use.command.partition("\n")[0][:LABEL_CHARS]] = None
         if has_failed or not use.path:
             return
         if use.kind in ("write", "edit"):
@@ -420,6 +420,6 @@ def _as_json(value: object) -> str:
 
 def _name_of(block: Image | Document | Opaque) -> str:
     if isinstance(block, Opaque):
-        return f"[block of type {block.kind[:_LABEL_CHARS]}]"
+        return f"[block of type {block.kind[:LABEL_CHARS]}]"
     media = "image" if isinstance(block, Image) else "document"
-    return f"[{media}, {block.media_type[:_LABEL_CHARS]}]"
+    return f"[{media}, {block.media_type[:LABEL_CHARS]}]"

@@ -22,7 +22,8 @@ Kind: TypeAlias = Literal[
 SHORT_CHARS = 1_200
 # The size of a group of lines.
 GROUP_CHARS = 600
-_HEADING_CHARS = 80
+# A longer line is no heading, and labels are cut to this length.
+LABEL_CHARS = 80
 _WORD = re.compile(r"\w{2,}|\d")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+•✓✅☐]|\d{1,4}[.)]|\|)\s?|\s{2,}\S")
 
@@ -170,7 +171,7 @@ def line_groups(text: str, max_chars: int = GROUP_CHARS) -> list[str]:
 def _introduces(before: str) -> bool:
     """Whether a text ends with a heading, or with a line that announces a list or text."""
     last = before[before.rfind("\n\n") + 1 :].strip()
-    is_heading = len(last) < _HEADING_CHARS and "\n" not in last
+    is_heading = len(last) < LABEL_CHARS and "\n" not in last
     return is_heading or last.rstrip(" *_").endswith(":")
 
 
