@@ -8,7 +8,7 @@ from context_compaction import Archive, JsonObject, StoredReceipt
 from mcp_server_compaction.viewer.markup import POINTER
 
 # Layers that replace whole messages; all other layers only shorten messages.
-_REMOVING_LAYERS = frozenset({"waits", "snip", "collapse", "summarize"})
+_REMOVING_LAYERS = frozenset({"snip", "collapse", "summarize"})
 
 
 @dataclass(frozen=True, slots=True)
