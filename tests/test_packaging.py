@@ -78,7 +78,8 @@ def test_dependencies_are_pinned_without_a_url() -> None:
 
 def test_the_package_names_its_operating_systems() -> None:
     systems = [name for name in PROJECT["project"]["classifiers"] if name.startswith("Operating")]
-    assert systems == ["Operating System :: MacOS", "Operating System :: POSIX"]
+    names = ["MacOS", "Microsoft :: Windows", "POSIX"]
+    assert systems == [f"Operating System :: {name}" for name in names]
 
 
 def test_packages_have_the_version_of_the_project() -> None:

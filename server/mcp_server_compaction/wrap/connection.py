@@ -6,13 +6,14 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import anyio
 from anyio import to_thread
 from anyio.abc import ByteReceiveStream, Process
+from context_compaction.system import IS_WINDOWS, find_program
 from mcp.os.posix.utilities import terminate_posix_process_tree
-from mcp.os.win32.utilities import get_windows_executable_command
+from mcp.os.win32.utilities import create_windows_process, terminate_windows_process_tree
 from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage
 from pydantic import ValidationError
@@ -93,14 +94,19 @@ async def _program(server: WrappedServer) -> AsyncGenerator[Process]:
     """
     name, *arguments = server.command
     try:
-        program = get_windows_executable_command(name) if sys.platform == "win32" else name
-        process = await anyio.open_process(
-            [program, *arguments],
-            stderr=sys.stderr,
-            cwd=server.cwd,
-            env={**os.environ, **server.env},
-            start_new_session=True,
-        )
+        environment = {**os.environ, **server.env}
+        if IS_WINDOWS:  # in a job, so that its children end with it
+            program = find_program(name)
+            started = await create_windows_process(program, arguments, environment, cwd=server.cwd)
+            process = cast("Process", started)
+        else:
+            process = await anyio.open_process(
+                [name, *arguments],
+                stderr=sys.stderr,
+                cwd=server.cwd,
+                env=environment,
+                start_new_session=True,
+            )
     except (OSError, ValueError) as error:
         raise OSError(f"cannot be started with {name!r} ({error})") from error
     try:
@@ -120,8 +126,8 @@ async def _end(process: Process) -> None:
             pass
         await process.wait()
     if process.returncode is None:
-        if sys.platform == "win32":
-            process.kill()
+        if IS_WINDOWS:
+            await terminate_windows_process_tree(process)
         else:
             await terminate_posix_process_tree(process, _END_SECONDS)
     await process.aclose()
