@@ -23,7 +23,7 @@ class MessageNames:
 
     def __call__(self, messages: Iterable[JsonObject]) -> frozenset[str]:
         """Return all names in the messages."""
-        return frozenset().union(*map(self._names_of, messages))
+        return frozenset[str]().union(*map(self._names_of, messages))
 
     def _names_of(self, message: JsonObject) -> frozenset[str]:
         if id(message) not in self._known:
