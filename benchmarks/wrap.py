@@ -88,7 +88,7 @@ async def measure(reference: Reference, archive: Path) -> str:
     wrapped = [*PROXY, "--archive", str(archive), "wrap", "--", *reference.command]
     async with client_of(reference.command) as direct, client_of(wrapped) as proxied:
         tools = [await client.list_tools() for client in (direct, proxied)]
-        is_equal = tools[0].tools == tools[1].tools[:-1]
+        is_equal = tools[0].tools == tools[1].tools[:-2]
         for call in reference.small:
             first, second = await call_tool(direct, call), await call_tool(proxied, call)
             if first != second:
