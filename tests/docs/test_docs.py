@@ -6,7 +6,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Generator
-from dataclasses import make_dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -62,50 +61,6 @@ def test_generated_pages_are_current() -> None:
 def test_generated_parts_are_all_on_a_page(fragments: ModuleType) -> None:
     names = {name for page in PAGES for name in re.findall(r"generated: (\w+)", text_of(page))}
     assert names == set(fragments.FRAGMENTS)
-
-
-def test_generation_fails_when_a_page_names_an_unknown_part(fragments: ModuleType) -> None:
-    with pytest.raises(fragments.UndescribedError, match="'sttings'"):
-        fragments.fragment("sttings")
-
-
-def test_generation_fails_when_a_setting_has_no_description_or_unit(fragments: ModuleType) -> None:
-    undescribed = make_dataclass("undescribed", [("keep_turns", int, 1)])
-    with pytest.raises(fragments.UndescribedError, match=r"undescribed\.keep_turns has no descr"):
-        fragments.field_rows(undescribed)
-    unitless = make_dataclass("unitless", [("depth", int, 1)])
-    unitless.__doc__ = "One.\n\nAttributes:\n    depth: How deep.\n"
-    with pytest.raises(fragments.UndescribedError, match="depth is a number"):
-        fragments.field_rows(unitless, with_unit=True)
-
-
-@pytest.mark.parametrize(
-    "section", ["statuses", "modes", "formats", "errors", "receipt", "records", "environment"]
-)
-def test_generation_fails_when_a_name_has_no_description(
-    fragments: ModuleType, section: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts = dict(fragments.texts())
-    names = list(texts[section])
-    texts[section] = {name: texts[section][name] for name in names[1:]}
-    monkeypatch.setattr(fragments, "texts", lambda: texts)
-    with pytest.raises(fragments.UndescribedError, match=names[0]):
-        fragments.FRAGMENTS[section]()
-
-
-def test_generation_fails_when_a_description_has_no_subject(fragments: ModuleType) -> None:
-    with pytest.raises(fragments.UndescribedError, match="removed"):
-        fragments.check_names({"removed": ""}, [], "errors")
-
-
-def test_generation_fails_when_a_field_of_a_reply_has_no_description(
-    fragments: ModuleType,
-) -> None:
-    schema = {"properties": {"size": {"type": "integer"}}}
-    with pytest.raises(fragments.UndescribedError, match=r"answer\.size"):
-        fragments.schema_rows(schema, {}, "answer")
-    with pytest.raises(fragments.UndescribedError, match="length"):
-        fragments.schema_rows(schema, {"size": "How large.", "length": "?"}, "answer")
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Fuzz settings, the corpus of failed cases, and damaged parts of real transcripts.
 
-CI runs 100 fixed cases of each of four kinds. `.ci/nightly` runs 5,000 new cases of each kind and
+CI runs 50 fixed cases of each of four kinds. `.ci/nightly` runs 5,000 new cases of each kind and
 prints its seed. A failing case is written to `tests/data/fuzz_corpus`, in the smallest form that
 hypothesis finds. Give its file a descriptive name; every later run replays it.
 """
@@ -22,7 +22,7 @@ from .corpus import DATA, sample_transcripts
 from .json_types import Json, is_list, is_object
 from .mutations import MUTATIONS, apply
 
-CASES = 5_000 if settings().max_examples > 1_000 else 100
+CASES = 5_000 if settings().max_examples > 1_000 else 50
 FUZZ = settings(
     max_examples=CASES,
     deadline=None,

@@ -26,17 +26,12 @@ class Says:
     Attributes:
         text: Text of the response; empty for none.
         stop_reason: Stop reason of the API.
-        calls_tool: Whether the response also contains a tool call.
         thinking: Thinking before the text; empty for none.
-        breaks_off: How the stream ends early: "close" ends it between two events, "cut" within a
-            chunk, "error" with an error event. Empty for a complete response.
     """
 
     text: str
     stop_reason: str = "end_turn"
-    calls_tool: bool = False
     thinking: str = ""
-    breaks_off: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,15 +51,7 @@ class Hangs:
     text: str = ""
 
 
-@dataclass(frozen=True)
-class Babbles:
-    """A body that is not a stream of this API, for example the page of a proxy."""
-
-    body: str
-    content_type: str = "text/event-stream; charset=utf-8"
-
-
-Reply: TypeAlias = Says | Fails | Hangs | Babbles
+Reply: TypeAlias = Says | Fails | Hangs
 Script: TypeAlias = Callable[[Json], Reply]
 
 
@@ -140,17 +127,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._fail(reply)
             return
         assert body["stream"] is True
-        if isinstance(reply, Babbles):
-            self._answer(200, reply.body.encode(), (("Content-Type", reply.content_type),))
-            return
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         if isinstance(reply, Hangs):
             self._hang(reply, body)
-        elif reply.breaks_off:
-            self._break_off(reply, body)
         else:
             self._send(*events(reply, body))
             self._end()
@@ -171,18 +153,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
-
-    def _break_off(self, reply: Says, body: Json) -> None:
-        stream = events(reply, body)
-        self._send(*stream[: len(stream) // 2])
-        self.close_connection = True
-        if reply.breaks_off == "cut":
-            self.wfile.write(b"fff\r\nevent: content_block_delta\nda")
-            return
-        if reply.breaks_off == "error":
-            error = {"type": "overloaded_error", "message": "Overloaded"}
-            self._send({"type": "error", "error": error})
-        self._end()
 
     def _hang(self, reply: Hangs, body: Json) -> None:
         self.close_connection = True
@@ -251,10 +221,6 @@ def events(reply: Says, body: Json) -> list[Json]:
             for at in range(0, len(reply.text), _PIECE_CHARS)
         ]
         blocks.append(({"type": "text", "text": ""}, pieces))
-    if reply.calls_tool:
-        call: Json = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {}}
-        arguments = {"type": "input_json_delta", "partial_json": '{"command": "rm -rf build"}'}
-        blocks.append((call, [arguments]))
     for index, (block, deltas) in enumerate(blocks):
         sent.append({"type": "content_block_start", "index": index, "content_block": block})
         sent += [

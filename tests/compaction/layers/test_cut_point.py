@@ -4,7 +4,7 @@ import re
 
 from context_compaction.layers.cut_point import CutPoint, find_cut, history_of, turn_prefix_of
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import Messages, tool_calls, tool_results
+from context_compaction.messages.model import Messages
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 
@@ -60,23 +60,6 @@ def test_find_cut_keeps_the_last_turns_when_they_fit() -> None:
     all_tokens = COUNT.messages(messages)
     assert cut_of(messages, 100, keep_turns=2, max_tokens=all_tokens) == CutPoint(12)
     assert cut_of(messages, 100, keep_turns=2, max_tokens=50) != CutPoint(12)
-
-
-def test_find_cut_never_separates_a_call_from_its_result() -> None:
-    payload = [
-        user("go"),
-        assistant(call("a", "Read", path="a"), call("b", "Read", path="b")),
-        user([result("a", lines("a")), result("b", lines("b"))]),
-        *turn(1, calls=4)[1:],
-    ]
-    messages = read(payload)
-    for keep_tokens in range(0, COUNT.messages(messages), 97):
-        cut = cut_of(messages, keep_tokens)
-        assert cut is not None
-        assert not tool_results(messages[cut.first_kept])
-        tail = messages[cut.first_kept :]
-        called = {c.call_id for m in tail for c in tool_calls(m)}
-        assert called == {r.call_id for m in tail for r in tool_results(m)}
 
 
 def test_cut_inside_the_running_turn_keeps_its_request() -> None:

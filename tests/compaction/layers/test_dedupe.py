@@ -107,8 +107,3 @@ def test_dedupe_clears_the_older_of_two_equal_calls_with_equal_results(name: str
 def test_dedupe_keeps_protected_and_steering_tools(name: str, constants: dict[str, Any]) -> None:
     step = deduped(answered("a", name, OLD, q="1"), answered("b", name, OLD, q="1"), **constants)
     assert step.edits == ()
-
-
-def test_dedupe_returns_the_same_object_when_results_differ() -> None:
-    messages = read([user("go"), *answered("a", "Read", OLD, file_path="x.py")])
-    assert dedupe(messages, layer_context()).messages is messages

@@ -42,9 +42,10 @@ def alone(messages: list[Json], words: str) -> bool:
     return any(item["content"] in (words, [text(words)]) for item in messages)
 
 
+@pytest.mark.parametrize(
+    ("mode", "before"), [("micro", 3), ("full", 0), ("full", 8), ("reactive", 3)]
+)
 @pytest.mark.parametrize("remark", REMARKS)
-@pytest.mark.parametrize("mode", ["micro", "full", "reactive"])
-@pytest.mark.parametrize("before", [0, 3, 8])
 async def test_loaded_tools_survive_every_compaction(remark: str, mode: Any, before: int) -> None:
     request = CompactRequest(
         format="anthropic", mode=mode, context_window=14_000, max_output_tokens=1_000

@@ -162,11 +162,6 @@ def is_unchanged_by_second_run(step: Step) -> bool:
     return again.messages is step.messages
 
 
-def test_microcompact_leaves_cleared_results_unchanged() -> None:
-    step = run([user("go"), *steps(6)])
-    assert is_unchanged_by_second_run(step)
-
-
 async def test_old_results_are_cleared_below_the_trigger_after_a_long_pause() -> None:
     payload = [user("go"), *steps(6, size_lines=600), user("I am back")]
     fresh = await compacted(payload, idle_seconds=3_600.0)

@@ -47,9 +47,3 @@ async def test_new_layer_runs_when_it_is_registered(
 def test_layers_are_all_used_by_a_policy() -> None:
     named = {name for policy in POLICIES.values() for name in policy.layers}
     assert named == set(LAYERS)
-
-
-def test_summarize_is_the_layer_that_replaces_history() -> None:
-    assert [name for name, layer in LAYERS.items() if layer.replaces_history] == ["summarize"]
-    replacing = {name for name, policy in POLICIES.items() if policy.replaces_history}
-    assert replacing == {name for name, p in POLICIES.items() if "summarize" in p.layers}

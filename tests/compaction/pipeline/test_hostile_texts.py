@@ -38,8 +38,11 @@ def conversation(text: str, place: str, tool: str = "Bash") -> list[JsonObject]:
     ]
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-@pytest.mark.parametrize("place", ["user", "agent", "input", "result", "error"])
+@pytest.mark.parametrize(
+    ("place", "tool"),
+    [(place, "Bash") for place in ("user", "agent", "result", "error")]
+    + [("input", tool) for tool in TOOLS],
+)
 async def test_deeply_nested_text_is_treated_as_text(tmp_path: Path, place: str, tool: str) -> None:
     async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as archive:
         for index, text in enumerate(NESTED):

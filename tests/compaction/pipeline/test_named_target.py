@@ -11,7 +11,7 @@ from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest, Mode
 from context_compaction.result import CompactResult
 from context_compaction.tokens.counter import counter_for
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compaction.pipeline.test_fresh_results import output
@@ -51,7 +51,7 @@ def turn(number: int, request_tokens: int, steps: int, result_tokens: int) -> Tu
     result_tokens=st.integers(60, 200),
     share=st.floats(0.3, 0.85),
 )
-@settings(EXAMPLES, max_examples=2 * EXAMPLES.max_examples)  # spread over all formats
+@EXAMPLES
 def test_named_target_is_filled_to_nine_tenths_and_never_exceeded(
     policy: str,
     format: str,
@@ -87,7 +87,7 @@ def test_named_target_is_filled_to_nine_tenths_and_never_exceeded(
     result_tokens=st.integers(500, 4_000),
     target_tokens=st.integers(5_000, 30_000),
 )
-@settings(EXAMPLES, max_examples=2 * EXAMPLES.max_examples)
+@EXAMPLES
 def test_named_target_is_filled_when_results_are_large(
     format: str, turns: int, steps: int, result_tokens: int, target_tokens: int
 ) -> None:
@@ -227,8 +227,9 @@ def items(count: int) -> str:
     return "\n".join(f"- Item {n} was changed and checked again." for n in range(count))
 
 
-@pytest.mark.parametrize("mode", ["full", "auto"])
-@pytest.mark.parametrize("target", [1_500, 4_000, 10_000, 20_000])
+@pytest.mark.parametrize(
+    ("target", "mode"), [(1_500, "auto"), (4_000, "full"), (10_000, "auto"), (20_000, "full")]
+)
 async def test_host_summary_gets_nearly_all_the_room(target: int, mode: Mode) -> None:
     request = CompactRequest(mode=mode, summarizer="host", target_tokens=target, model="gpt-4o")
     count = counter_for("gpt-4o")

@@ -32,12 +32,10 @@ EXAMPLES = settings(
 )
 
 
-# The nightly profile has ten times as many examples, and more.
 LIMIT_SECONDS = 7_200 if settings().max_examples > 1_000 else 240
 
-# Fewer examples, because each combination of policy and format gets them.
+# For tests that run once for each combination of policy and format.
 POLICY_EXAMPLES = settings(EXAMPLES, max_examples=max(3, settings().max_examples // 30))
-
 
 FRACTIONS = st.sampled_from([0.01, 0.1, 0.36, 0.5, 0.9, 1.0])
 SIZES = st.sampled_from([0, 1, 50, 1_000, 100_000])
@@ -103,12 +101,17 @@ def test_promises_hold_for_generated_conversations(
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
-@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("policy", [name for name in POLICIES if name != "default"])
-@given(data=st.data(), mode=MODES, share=SHARES, hostile=st.booleans())
-@POLICY_EXAMPLES
+@given(
+    data=st.data(),
+    format=st.sampled_from(FORMATS),
+    mode=MODES,
+    share=SHARES,
+    hostile=st.booleans(),
+)
+@EXAMPLES
 def test_promises_hold_under_every_policy(
-    policy: str, format: str, data: st.DataObject, mode: Mode, share: float, hostile: bool
+    policy: str, data: st.DataObject, format: str, mode: Mode, share: float, hostile: bool
 ) -> None:
     source = hostile_conversations if hostile else conversations
     check_promises_at_share(data.draw(source(format)), format, mode, share, policy=policy)
@@ -134,13 +137,19 @@ def test_valid_conversation_within_its_window_is_unchanged(
 
 @pytest.mark.timeout(LIMIT_SECONDS)
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("policy", POLICIES)
-@given(data=st.data(), mode=MODES, window=WINDOWS, changes=CHANGES, hostile=st.booleans())
-@POLICY_EXAMPLES
+@given(
+    data=st.data(),
+    policy=st.sampled_from([*POLICIES]),
+    mode=MODES,
+    window=WINDOWS,
+    changes=CHANGES,
+    hostile=st.booleans(),
+)
+@EXAMPLES
 def test_promises_hold_for_any_constants(
-    policy: str,
     format: str,
     data: st.DataObject,
+    policy: str,
     mode: Mode,
     window: int,
     changes: dict[str, Any],

@@ -10,7 +10,7 @@ from context_compaction.messages.tool_results import newest_results
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS
@@ -69,15 +69,15 @@ async def compacted(payload: list[Json], format: str, target: int) -> CompactRes
 
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_SECONDS)
-@pytest.mark.parametrize("format", FORMATS)
 @given(
+    format=st.sampled_from(FORMATS),
     turns=st.integers(0, 25),
     lines=st.integers(300, 1_500),
     found_at=st.floats(0.05, 0.95),
     results=st.integers(1, 3),
     share=st.floats(0.25, 0.9),
 )
-@EXAMPLES
+@settings(EXAMPLES, max_examples=2 * EXAMPLES.max_examples)  # spread over all formats
 def test_unread_result_shows_head_and_pointer_when_too_large(
     format: str, turns: int, lines: int, found_at: float, results: int, share: float
 ) -> None:

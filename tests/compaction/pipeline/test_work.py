@@ -76,7 +76,7 @@ def script(n: int) -> list[Json]:
 KINDS: dict[str, Callable[[int], list[Json]]] = {
     **{
         f"brackets {mark}": lambda n, mark=mark: chat("look " + mark * n * 100)
-        for mark in ("<", "<s", "[", "`", "```\n", "> ", "<pin>")
+        for mark in ("<s", "[", "```\n", "> ", "<pin>")
     },
     "messages": lambda n: chat(*(f"q {i}" for i in range(n))),
     "rules": lambda n: chat(

@@ -34,8 +34,11 @@ def talk(start: int, stop: int) -> list[Json]:
     ]
 
 
-@pytest.mark.parametrize("mode", ["auto", "micro", "full", "reactive"])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("policy", "mode"),
+    [(policy, "auto") for policy in POLICIES]
+    + [("default", mode) for mode in ("micro", "full", "reactive")],
+)
 async def test_pinned_text_survives_any_number_of_compactions(policy: str, mode: Any) -> None:
     marked = [
         *talk(0, 4),

@@ -51,7 +51,7 @@ STEPS = st.lists(
 
 @pytest.mark.slow
 @given(steps=STEPS)
-@settings(max_examples=settings().max_examples // 4)
+@settings(max_examples=settings().max_examples // 10)
 # Removing the compaction's result once restored the removed messages to the context.
 @example(steps=[(0, 4, "result", "full"), (40, 1, "result", "auto")])
 # A host's whole list continues the results of two compactions in a row.

@@ -16,7 +16,7 @@ from context_compaction.messages.history_hash import history_hash
 from context_compaction.pipeline.compact import compact
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS
@@ -195,7 +195,7 @@ async def run(
 
 @pytest.mark.timeout(LIMIT_SECONDS)
 @pytest.mark.parametrize("format", FORMATS)
-@EXAMPLES
+@settings(EXAMPLES, max_examples=EXAMPLES.max_examples // 2)
 @given(data=st.data(), request=REQUESTS, hostile=st.booleans())
 def test_cached_lists_change_no_result(
     format: str, data: st.DataObject, request: CompactRequest, hostile: bool

@@ -112,19 +112,23 @@ def summaries_written(results: list[CompactResult]) -> int:
     return sum(result.boundary is not None for result in results)
 
 
-@pytest.mark.parametrize(
-    "edit",
-    [
-        append,
-        insert_before_last,
-        insert_in_middle,
-        insert_early,
-        insert_in_some_calls,
-        rewrite_first,
-        add_block_to_last,
-    ],
+EDITS = (
+    append,
+    insert_before_last,
+    insert_in_middle,
+    insert_early,
+    insert_in_some_calls,
+    rewrite_first,
+    add_block_to_last,
 )
-@pytest.mark.parametrize("format", FORMATS)
+
+
+@pytest.mark.parametrize(
+    ("format", "edit"),
+    [("anthropic", edit) for edit in EDITS]
+    # Formats differ in what a block and a message are.
+    + [(f, e) for f in FORMATS if f != "anthropic" for e in (insert_in_middle, add_block_to_last)],
+)
 async def test_transient_message_causes_no_further_summary(
     format: str, edit: Callable[[Host, list[Json], int], list[Json]]
 ) -> None:

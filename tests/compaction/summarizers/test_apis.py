@@ -149,7 +149,7 @@ async def test_reported_cost_is_in_the_receipt_and_missing_usage_is_estimated(
     assert report["input_tokens"] > 1_000
 
 
-@pytest.mark.parametrize("status", [429, 500, 503, 529])
+@pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("recovers", [True, False])
 async def test_busy_server_gets_at_most_three_requests(
     archive: Archive, kind: str, status: int, recovers: bool
@@ -189,11 +189,14 @@ async def test_extracts_are_used_when_there_is_no_summary(
     assert_extracts(result, reason)
 
 
-@pytest.mark.parametrize("text", ["", SUMMARY])
+@pytest.mark.parametrize(
+    "reply",
+    [Hangs(""), Hangs(SUMMARY), Fails(429, "busy", headers=(("retry-after", "3600"),))],
+)
 async def test_hanging_server_is_left_at_the_time_limit(
-    archive: Archive, kind: str, text: str
+    archive: Archive, kind: str, reply: Reply
 ) -> None:
-    result, _ = await run(archive, kind, always(Hangs(text)), timeout_seconds=0.6)
+    result, _ = await run(archive, kind, always(reply), timeout_seconds=0.6)
     assert_extracts(result, "did not finish within 0.6 seconds")
 
 
@@ -231,18 +234,22 @@ async def test_cancelled_call_closes_the_connection(archive: Archive, kind: str)
             group.cancel_scope.cancel()
         assert await to_thread.run_sync(api.hung_up.wait, WAIT_SECONDS)
     assert await archive.receipts("story") == []
+    archived = await archive.read_messages("story", 0, 100)
+    assert [message.raw for message in archived] == story()
 
 
 async def test_progress_tells_how_much_is_written(archive: Archive, kind: str) -> None:
-    steps: list[str] = []
+    events: list[tuple[float, str]] = []
 
-    async def log(_: float, step: str) -> None:
-        steps.append(step)
+    async def log(fraction: float, step: str) -> None:
+        events.append((fraction, step))
 
     with serve_provider(always(Says(SUMMARY))) as api:
         model = model_at(api.url, kind)
         await compact(story(), REQUEST, archive=archive, model=model, report_progress=log)
-    assert any(step.startswith("writing, ") for step in steps)
+    fractions = [fraction for fraction, _ in events]
+    assert fractions == sorted(set(fractions))
+    assert any(step.startswith("writing, ") for _, step in events)
 
 
 # Everything that SDKs, proxies and tools of this field read from the environment.
@@ -285,7 +292,7 @@ async def test_only_the_named_key_is_sent_and_only_to_the_chosen_address(
     assert (KEY in sent) == (key_env is not None)
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("status", [302, 307])
 async def test_nothing_follows_a_redirect(archive: Archive, kind: str, status: int) -> None:
     with serve_provider(always(Says(SUMMARY))) as elsewhere:
         path = "/v1/messages" if kind == "anthropic" else "/v1/chat/completions"

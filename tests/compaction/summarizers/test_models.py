@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import anyio
 import pytest
-from anyio import to_thread
 from context_compaction import (
     AnthropicModel,
     Archive,
@@ -32,9 +31,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.messages_api import (
-    Babbles,
     Fails,
-    Hangs,
     Json,
     MessagesApi,
     Reply,
@@ -332,72 +329,15 @@ async def test_extracts_are_used_when_repaired_summary_is_too_long_or_cut_off(
         (Says("抱歉，我无法总结这段对话。"), "not a summary: 抱歉"),
         (Says("API Error: 500 internal"), "not a summary: API Error"),
         (Says("Sure! What would you like to do next?"), "not a summary: Sure!"),
-        (Says(SUMMARY, "refusal"), "refused to write"),
-        (Says("", "tool_use", calls_tool=True), "called a tool instead"),
-        (Says(SUMMARY, "tool_use", calls_tool=True), "called a tool instead"),
-        (Says(SUMMARY, breaks_off="close"), "was interrupted"),
-        (Says(SUMMARY, breaks_off="cut"), "The connection to"),
-        (Says(SUMMARY, breaks_off="error"), "Overloaded"),
-        (Fails(401, "authentication_error"), "check the variable that holds the key"),
-        (Fails(404, "not_found_error"), "check the name and the address of the summary model"),
-        (Fails(400, "invalid_request_error", "messages: bad"), "returned status 400"),
     ],
 )
 async def test_extracts_are_used_when_answer_is_not_a_summary(
-    archive: Archive, reply: Reply, reason: str
+    archive: Archive, reply: Says, reason: str
 ) -> None:
     result, api = await run(archive, always(reply))
-    is_answer = isinstance(reply, Says) and reply.breaks_off in ("", "close")
-    assert len(api.requests) == 1 + is_answer
+    assert len(api.requests) == 2
     report = assert_extracts(result, reason)
-    if isinstance(reply, Says) and not reply.breaks_off:
-        assert report["output_tokens"] > 0, "a rejected response took tokens, too"
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        Babbles("<html><body>Please log in to the proxy</body></html>", "text/html"),
-        Babbles(""),
-        Babbles("event: message_start\ndata: {no json\n\n"),
-        Babbles('event: message_start\ndata: {"type": "message_start"}\n\n'),
-        Babbles('event: content_block_delta\ndata: {"type": "content_block_delta"}\n\n'),
-        Babbles("event: message_start\ndata: [1, 2]\n\n"),
-        Babbles("event: error\ndata: test-key is what you sent\n\n"),
-    ],
-)
-async def test_warning_names_model_when_server_has_another_protocol(
-    archive: Archive, reply: Reply
-) -> None:
-    result, _ = await run(archive, always(reply))
-    assert_extracts(result, "claude-haiku-5-5")
-
-
-@pytest.mark.parametrize(("status", "kind"), [(429, "rate_limit_error"), (529, "overloaded_error")])
-@pytest.mark.parametrize("recovers", [True, False])
-async def test_busy_model_gets_at_most_three_requests(
-    archive: Archive, status: int, kind: str, recovers: bool
-) -> None:
-    busy = Fails(status, kind, headers=(("retry-after", "0.02"),))
-    result, api = await run(archive, replies(busy, busy, Says(SUMMARY) if recovers else busy))
-    assert len(api.requests) == 3
-    if recovers:
-        assert is_by_model(result)
-    else:
-        assert_extracts(result, f"returned status {status}", "after retries")
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        Fails(429, "rate_limit_error", headers=(("retry-after", "3600"),)),
-        Hangs(""),
-        Hangs(SUMMARY),
-    ],
-)
-async def test_request_ends_at_the_time_limit(archive: Archive, reply: Reply) -> None:
-    result, _ = await run(archive, always(reply), timeout_seconds=0.6)
-    assert_extracts(result, "did not finish within 0.6 seconds")
+    assert report["output_tokens"] > 0, "a rejected response took tokens, too"
 
 
 async def test_extracts_are_used_when_no_server_answers(archive: Archive) -> None:
@@ -439,20 +379,6 @@ async def test_extracts_are_used_when_writer_raises_any_exception(
     with anyio.fail_after(WAIT_SECONDS):
         result = await compact(story(), REQUEST, archive=archive, model=Broken(fault))
     assert_extracts(result, f"own-1 failed: {type(fault).__name__ if fault else 'AttributeError'}")
-
-
-async def test_cancelled_call_closes_connection_and_keeps_originals(archive: Archive) -> None:
-    with serve(always(Hangs("## Goal"))) as api, anyio.fail_after(WAIT_SECONDS):
-        async with anyio.create_task_group() as group:
-            group.start_soon(
-                partial(compact, story(), REQUEST, archive=archive, model=model_at(api))
-            )
-            assert await to_thread.run_sync(api.asked.wait, WAIT_SECONDS)
-            group.cancel_scope.cancel()
-        assert await to_thread.run_sync(api.hung_up.wait, WAIT_SECONDS)
-    assert await archive.receipts("story") == []
-    archived = await archive.read_messages("story", 0, 100)
-    assert [item.raw for item in archived] == story()
 
 
 def too_long_above(max_chars: int, reply: Says) -> Script:
@@ -725,21 +651,6 @@ async def test_model_is_not_asked_in_some_modes(archive: Archive, options: dict[
     assert api.requests == []
 
 
-async def test_progress_increases_while_text_streams(archive: Archive) -> None:
-    events: list[tuple[float, str]] = []
-
-    async def log(fraction: float, step: str) -> None:
-        events.append((fraction, step))
-
-    long = SUMMARY + "".join(f"- billing fact {n}\n" for n in range(60))
-    with serve(always(Says(long))) as api:
-        await compact(story(), REQUEST, archive=archive, model=model_at(api), report_progress=log)
-    fractions = [fraction for fraction, _ in events]
-    assert fractions == sorted(fractions)
-    assert len(set(fractions)) == len(fractions)
-    assert any(step.startswith("writing, ") for _, step in events)
-
-
 async def test_model_is_not_asked_again_for_an_unchanged_list(archive: Archive) -> None:
     first, _ = await run(archive, always(Says(SUMMARY)))
     again, api = await run(archive, always(Says(SUMMARY)), messages=first.messages)
@@ -774,12 +685,3 @@ async def test_opaque_compaction_items_of_openai_are_kept(archive: Archive) -> N
     assert result.status == "compacted"
     assert item in result.messages
     assert "gAAAA" not in json.dumps(api.requests)
-
-
-async def test_conversation_is_not_sent_to_a_redirect(archive: Archive) -> None:
-    with serve(always(Says(SUMMARY))) as elsewhere:
-        away = (("Location", f"{elsewhere.url}/v1/messages"),)
-        moved = Fails(307, "moved", headers=away)
-        result, _ = await run(archive, always(moved))
-        assert elsewhere.requests == []
-    assert_extracts(result, "307")

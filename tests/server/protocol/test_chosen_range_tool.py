@@ -6,7 +6,7 @@ import pytest
 from mcp_server_compaction.config import Config
 
 from tests.compaction.pipeline.test_chosen_range import talk
-from tests.server.helpers import Era, Json, answer_of, connect, error_of
+from tests.server.helpers import Json, answer_of, connect, error_of
 from tests.support.authors import TEXT
 
 SESSION = "s"
@@ -18,11 +18,11 @@ def options(**values: Any) -> Json:
 
 @pytest.mark.parametrize("summary", [None, TEXT])
 async def test_range_replaces_only_its_messages_and_stays_in_later_calls(
-    config: Config, era: Era, summary: str | None
+    config: Config, summary: str | None
 ) -> None:
     messages = talk()
     later = [{"role": "assistant", "content": "The lexer is fine."}]
-    async with connect(config, era) as client:
+    async with connect(config) as client:
         asked = {"messages": messages, "summary": summary, **options(range=[3, 10])}
         answer = answer_of(await client.call_tool("compact_messages", asked))
         asked = {"messages": [*messages, *later], **options()}
@@ -38,11 +38,9 @@ async def test_range_replaces_only_its_messages_and_stays_in_later_calls(
     assert "value_b" in str(original.content)
 
 
-async def test_range_is_counted_in_the_whole_list_with_new_messages(
-    config: Config, era: Era
-) -> None:
+async def test_range_is_counted_in_the_whole_list_with_new_messages(config: Config) -> None:
     messages = talk()
-    async with connect(config, era) as client:
+    async with connect(config) as client:
         first = {"messages": messages[:7], "session_id": SESSION, "mode": "record"}
         await client.call_tool("compact_messages", first)
         asked = {"new_messages": messages[7:], **options(range=[3, 6])}
@@ -51,10 +49,10 @@ async def test_range_is_counted_in_the_whole_list_with_new_messages(
     assert answer["messages"][4:] == messages[7:]
 
 
-async def test_detail_decides_how_much_full_leaves(config: Config, era: Era) -> None:
+async def test_detail_decides_how_much_full_leaves(config: Config) -> None:
     messages = [row for _ in range(20) for row in talk()]
     sizes: list[int] = []
-    async with connect(config, era) as client:
+    async with connect(config) as client:
         for detail in ("short", "full"):
             asked = {"messages": messages, "mode": "full", "options": {"detail": detail}}
             answer = answer_of(await client.call_tool("compact_messages", asked))
@@ -73,8 +71,8 @@ async def test_detail_decides_how_much_full_leaves(config: Config, era: Era) -> 
     ],
 )
 async def test_impossible_range_or_detail_is_refused(
-    config: Config, era: Era, values: Json, words: str
+    config: Config, values: Json, words: str
 ) -> None:
-    async with connect(config, era) as client:
+    async with connect(config) as client:
         asked = {"messages": talk(), **options(**values)}
         assert words in error_of(await client.call_tool("compact_messages", asked))

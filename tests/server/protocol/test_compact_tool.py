@@ -94,14 +94,14 @@ async def test_removed_content_reads_back_exactly(config: Config) -> None:
 
 
 async def test_a_transcript_is_read_inside_the_roots_only_and_its_parts_are_filed(
-    config: Config, files: Path, era: Era
+    config: Config, files: Path
 ) -> None:
     text = json.dumps(conversation())
     path, outside = files / "session.json", files.parent / "session.json"
     path.write_text(text, encoding="utf-8")
     outside.write_text(text, encoding="utf-8")
     call_arguments: Json = {"transcript_path": str(path), "mode": "full", "target_tokens": 8_000}
-    async with connect(config, era) as client:
+    async with connect(config) as client:
         result = await client.call_tool("compact_messages", call_arguments)
         asked = await client.call_tool("compact_messages", {**call_arguments, "summarizer": "host"})
         output_id = answer_of(asked)["summary_request"]["user"].split()[-1]
@@ -118,13 +118,11 @@ async def test_a_transcript_is_read_inside_the_roots_only_and_its_parts_are_file
     assert str(files) in refused
 
 
-async def test_options_reach_the_engine_and_its_refusals_the_model(
-    config: Config, era: Era
-) -> None:
+async def test_options_reach_the_engine_and_its_refusals_the_model(config: Config) -> None:
     messages = conversation()
     options = {"overhead_tokens": 5_000, "model": "gpt-5", "buffer_tokens": 1}
     short = [{"role": "user", "content": "x"}]
-    async with connect(config, era) as client:
+    async with connect(config) as client:
         plain = await compact(client, messages=messages, mode="plan")
         heavy = await compact(client, messages=messages, mode="plan", options=options)
         for wrong, expected in (
@@ -156,11 +154,9 @@ async def test_a_cancelled_call_leaves_a_usable_archive(config: Config, era: Era
     assert json.loads(text_of(read)) == messages[0]
 
 
-async def test_a_model_may_leave_out_messages_of_the_session_so_far(
-    config: Config, era: Era
-) -> None:
+async def test_a_model_may_leave_out_messages_of_the_session_so_far(config: Config) -> None:
     messages = conversation(4)
-    async with connect(config, era) as client:
+    async with connect(config) as client:
         recorded = {"messages": messages, "session_id": "s", "mode": "record"}
         await client.call_tool("compact_messages", recorded)
         asked: Json = {"new_messages": [], "session_id": "s", "options": {"snip_messages": [1]}}

@@ -54,8 +54,8 @@ async def test_invalid_cursor_is_refused(config: Config) -> None:
             await client.list_resources(cursor="nonsense")
 
 
-async def test_the_templates_are_listed(config: Config, era: Era) -> None:
-    async with connect(config, era) as client:
+async def test_the_templates_are_listed(config: Config) -> None:
+    async with connect(config) as client:
         templates = (await client.list_resource_templates()).resource_templates
     assert [template.uri_template for template in templates] == [
         "transcript://{session_id}",
@@ -72,8 +72,8 @@ async def test_the_templates_are_listed(config: Config, era: Era) -> None:
     ]
 
 
-async def test_session_resource_has_metadata_and_newest_messages(config: Config, era: Era) -> None:
-    async with connect(config, era) as client:
+async def test_session_resource_has_metadata_and_newest_messages(config: Config) -> None:
+    async with connect(config) as client:
         await _record(client, "s")
         about, newest = _texts(await client.read_resource("transcript://s"))
     assert json.loads(about)["message_count"] == len(MESSAGES)
@@ -81,15 +81,15 @@ async def test_session_resource_has_metadata_and_newest_messages(config: Config,
     assert shown == MESSAGES[-len(shown) :]
 
 
-async def test_a_range_of_messages_reads_as_json_lines(config: Config, era: Era) -> None:
-    async with connect(config, era) as client:
+async def test_a_range_of_messages_reads_as_json_lines(config: Config) -> None:
+    async with connect(config) as client:
         await _record(client, "s")
         (text,) = _texts(await client.read_resource("transcript://s/messages/1-2"))
     assert [json.loads(line) for line in text.splitlines()] == MESSAGES[1:3]
 
 
-async def test_receipts_and_outputs_are_resources(config: Config, era: Era) -> None:
-    async with connect(config, era) as client:
+async def test_receipts_and_outputs_are_resources(config: Config) -> None:
+    async with connect(config) as client:
         await client.call_tool(
             "compact_messages",
             {"messages": conversation(), "session_id": "s", "target_tokens": 12_000},
@@ -115,10 +115,8 @@ async def test_receipts_and_outputs_are_resources(config: Config, era: Era) -> N
         "file:///etc/passwd",
     ],
 )
-async def test_missing_resource_is_an_error_that_names_it(
-    config: Config, era: Era, uri: str
-) -> None:
-    async with connect(config, era) as client:
+async def test_missing_resource_is_an_error_that_names_it(config: Config, uri: str) -> None:
+    async with connect(config) as client:
         with pytest.raises(MCPError) as refused:
             await client.read_resource(uri)
     assert refused.value.error.code == -32602
@@ -154,9 +152,9 @@ async def test_the_options_resource_describes_every_option_and_constant(config: 
     assert constants["keep_recent_results"]["default"] == Settings().keep_recent_results
 
 
-async def test_the_ids_of_sessions_complete(config: Config, era: Era) -> None:
+async def test_the_ids_of_sessions_complete(config: Config) -> None:
     template = ResourceTemplateReference(uri="transcript://{session_id}/messages/{start}-{stop}")
-    async with connect(config, era) as client:
+    async with connect(config) as client:
         for name in ("alpha-1", "alpha-2", "beta"):
             await _record(client, name)
         names = await client.complete(template, {"name": "session_id", "value": "alpha"})

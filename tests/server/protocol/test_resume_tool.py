@@ -9,7 +9,7 @@ from context_compaction.file_access import default_folders, roots_of
 from context_compaction.formats.session_files.read import read_conversation
 from mcp_server_compaction.config import Config
 
-from tests.server.helpers import Era, answer_of, connect, conversation, error_of
+from tests.server.helpers import answer_of, connect, conversation, error_of
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def _content(path: Path) -> bytes:
     return path.read_bytes()
 
 
-async def test_current_is_the_session_of_this_folder(local: Config, era: Era) -> None:
-    async with connect(local, era) as client:
+async def test_current_is_the_session_of_this_folder(local: Config) -> None:
+    async with connect(local) as client:
         answer = answer_of(
             await client.call_tool(
                 "compact_messages", {"transcript_path": "current", "mode": "full"}

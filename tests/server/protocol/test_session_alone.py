@@ -7,7 +7,7 @@ from mcp import Client
 from mcp_server_compaction.client import APPLIED, CompactionClient
 from mcp_server_compaction.config import Config
 
-from tests.server.helpers import Era, Json, answer_of, connect, conversation, error_of, text_of
+from tests.server.helpers import Json, answer_of, connect, conversation, error_of, text_of
 
 SESSION = "d703a1a9-0000-4000-8000-000000000001"
 
@@ -17,8 +17,8 @@ async def compact(client: Client, **arguments: Any) -> Json:
 
 
 @pytest.mark.parametrize("arguments", [{}, {"mode": "full"}, {"mode": "record"}, {"mode": "plan"}])
-async def test_session_alone_means_its_context(config: Config, arguments: Json, era: Era) -> None:
-    async with connect(config, era) as client:
+async def test_session_alone_means_its_context(config: Config, arguments: Json) -> None:
+    async with connect(config) as client:
         first = await compact(
             client, messages=conversation(), session_id="s", target_tokens=12_000, reply="messages"
         )
@@ -110,9 +110,9 @@ async def test_short_pointers_are_read_by_the_tools(config: Config) -> None:
         assert answer_of(found)["total"] > 0
 
 
-async def test_undo_returns_the_list_before_the_compaction(config: Config, era: Era) -> None:
+async def test_undo_returns_the_list_before_the_compaction(config: Config) -> None:
     messages = conversation()
-    async with connect(config, era) as client:
+    async with connect(config) as client:
         first = await compact(client, messages=messages, session_id="s", mode="full")
         assert first["status"] == "compacted"
         undone = await compact(client, session_id="s", mode="undo", reply="messages")

@@ -52,20 +52,18 @@ def with_model(config: Config, url: str, *models: str, **options: Any) -> Config
     return with_summaries(config, **options, models=models, key_env="MY_KEY", url=url)
 
 
-async def test_extracts_are_used_without_key_and_client_model(config: Config, era: Era) -> None:
-    async with connect(config, era) as client:
+async def test_extracts_are_used_without_key_and_client_model(config: Config) -> None:
+    async with connect(config) as client:
         answer = answer_of(await client.call_tool("compact_messages", CALL))
     assert answer["receipt"]["writer"] == "extractive"
     assert answer["receipt"]["model"] is None
     assert all("No model is named" in warning for warning in answer["warnings"])
 
 
-async def test_api_writes_with_a_key_and_the_receipt_has_its_usage(
-    config: Config, era: Era
-) -> None:
+async def test_api_writes_with_a_key_and_the_receipt_has_its_usage(config: Config) -> None:
     with serve(lambda _: Says(SUMMARY)) as api:
         configured = with_model(config, api.url, "anthropic:claude-sonnet-4-6")
-        async with connect(configured, era) as client:
+        async with connect(configured) as client:
             answer = answer_of(await client.call_tool("compact_messages", CALL))
     assert PROSE in answer["summary"]
     assert answer["receipt"]["writer"] == "anthropic"
@@ -121,12 +119,10 @@ async def test_a_key_alone_sends_nothing(environment: dict[str, str]) -> None:
     assert "test-key" not in str(api.requests[0].headers)
 
 
-async def test_a_call_chooses_among_the_models_of_the_configuration(
-    config: Config, era: Era
-) -> None:
+async def test_a_call_chooses_among_the_models_of_the_configuration(config: Config) -> None:
     with serve_provider(lambda _: StrictSays(SUMMARY)) as api:
         configured = with_model(config, f"{api.url}/v1", "small:7b", "openai-responses:large")
-        async with connect(configured, era) as client:
+        async with connect(configured) as client:
             for number, name in enumerate((None, "large", "openai-responses:large", "small:7b")):
                 options = {} if name is None else {"options": {"summarizer_model": name}}
                 call = {**CALL, "session_id": f"s{number}", **options}
@@ -154,8 +150,8 @@ async def test_a_call_may_choose_extracts_though_there_is_a_key(config: Config) 
     assert answer["receipt"]["writer"] == "extractive"
 
 
-async def test_unavailable_writer_is_refused_by_name(config: Config, era: Era) -> None:
-    async with connect(config, era) as client:
+async def test_unavailable_writer_is_refused_by_name(config: Config) -> None:
+    async with connect(config) as client:
         for name, remedy in (("model", "Add --summarizer-model"), ("sampling", "client")):
             result = await client.call_tool("compact_messages", {**CALL, "summarizer": name})
             assert remedy in error_of(result)
@@ -215,12 +211,12 @@ async def hand_in(client: Any, summary: str, continuation: str | None, **more: A
 
 
 async def test_the_hosts_summary_comes_with_a_token_that_another_process_confirms(
-    config: Config, era: Era
+    config: Config,
 ) -> None:
-    async with connect(config, era) as client:
+    async with connect(config) as client:
         request = await ask_host(client)
         assert GOAL in request["user"]
-    async with connect(config, era) as client:
+    async with connect(config) as client:
         answer = answer_of(await hand_in(client, SUMMARY, request["continuation"]))
     assert answer["receipt"]["writer"] == "host"
     assert PROSE in answer["summary"]
@@ -295,10 +291,10 @@ async def test_plan_shows_the_models_text_only_when_the_call_asks_for_it(config:
     assert len(api.requests) == 1
 
 
-async def test_recorded_summary_is_used_by_a_later_compaction(config: Config, era: Era) -> None:
+async def test_recorded_summary_is_used_by_a_later_compaction(config: Config) -> None:
     messages = story()
     call_arguments: Json = {"messages": messages, "session_id": "story", "reply": "receipt"}
-    async with connect(config, era) as client:
+    async with connect(config) as client:
         noted = answer_of(
             await client.call_tool(
                 "compact_messages", {**call_arguments, "mode": "record", "summary": SUMMARY}

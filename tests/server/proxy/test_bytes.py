@@ -105,7 +105,7 @@ def test_random_bytes_pass(proxy: Proxy, anything: Provider, body: bytes, api: A
 # Pitfall 2
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(
     body=requests_with_odd_json("messages"), kept=st.lists(st.booleans(), min_size=5, max_size=5)
 )

@@ -63,15 +63,15 @@ def check_cache(requests: list[Request]) -> None:
 def test_session_with_many_compactions_is_never_refused(
     kind: str, proxy: Proxy, provider: Provider
 ) -> None:
-    provider.script = working(40)
+    provider.script = working(24)
     host = host_of(proxy, **KINDS[kind])
     host.ask("Build it, and never push to the branch main.")
     host.ask("Once more, please.")
     check_all_accepted(provider, host)
-    assert len(provider.asked) == 82
-    assert len(edited(provider, host)) > 50
+    assert len(provider.asked) == 50
+    assert len(edited(provider, host)) > 25
     assert all(request.usage and request.usage.total < 20_000 for request in provider.asked)
-    assert len(host.sent[-1]) > 4 * 50_000
+    assert len(host.sent[-1]) > 2 * 50_000
     check_cache(provider.asked)
     assert "never push to the branch main" in provider.asked[-1].body.decode()
 
@@ -86,7 +86,7 @@ def test_newest_message_of_a_tool_loop_keeps_its_thinking(proxy: Proxy, provider
         assert newest["content"][0]["type"] == "thinking"
 
 
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kind=st.sampled_from(sorted(KINDS)),
     prompts=st.lists(st.integers(0, 12), min_size=1, max_size=4),
@@ -116,14 +116,11 @@ def test_no_edited_list_is_refused(
 # Pitfall 6
 
 
-@pytest.mark.parametrize("kind", FEW_KINDS)
-def test_failed_compaction_after_an_edit_is_never_refused_and_told(
-    kind: str, tmp_path: Path
-) -> None:
+def test_failed_compaction_after_an_edit_is_never_refused_and_told(tmp_path: Path) -> None:
     with serve_provider(working(40)) as provider:
         # The log of the archive cannot grow beyond this size, as on a full disk.
         with proxied(provider.url, tmp_path, *SMALL, limit="ulimit -f 160") as proxy:
-            host = host_of(proxy, **KINDS[kind])
+            host = host_of(proxy, **KINDS["bound"])
             host.ask("Build it.")
             check_all_accepted(provider, host)
             places = edited(provider, host)
@@ -155,11 +152,10 @@ def test_restarted_proxy_continues_with_the_same_bytes(kind: str, tmp_path: Path
         check_cache(provider.asked)
 
 
-@pytest.mark.parametrize("kind", ["bound"])
-def test_lost_archive_costs_at_most_one_refusal(kind: str, tmp_path: Path) -> None:
+def test_lost_archive_costs_at_most_one_refusal(tmp_path: Path) -> None:
     with serve_provider(working(20)) as provider:
         with proxied(provider.url, tmp_path, *SMALL) as proxy:
-            host = host_of(proxy, **KINDS[kind])
+            host = host_of(proxy, **KINDS["bound"])
             host.ask("Build it.")
         shutil.rmtree(tmp_path / "archive")
         with proxied(provider.url, tmp_path, *SMALL) as proxy:
@@ -192,18 +188,6 @@ def test_session_goes_on_without_the_proxy(kind: str, proxy: Proxy, provider: Pr
 # Pitfalls 9 and 10
 
 
-@pytest.mark.parametrize("kind", FEW_KINDS)
-def test_repeated_request_gets_the_same_bytes(kind: str, proxy: Proxy, provider: Provider) -> None:
-    host = host_of(proxy, **KINDS[kind])
-    host.ask("Build it.")
-    host.items.append({"role": "user", "content": "Go on."})
-    for _ in range(3):
-        host.request()
-    *_, one, two, three = provider.asked
-    assert one.body == two.body == three.body
-    assert one.body != host.sent[-1]
-
-
 class RetryingHost(SimulatedHost):
     """A host that sends each request twice, and uses the second answer."""
 
@@ -216,7 +200,7 @@ class RetryingHost(SimulatedHost):
 def test_every_request_of_a_session_can_be_repeated(
     kind: str, proxy: Proxy, provider: Provider
 ) -> None:
-    provider.script = working(40)
+    provider.script = working(24)
     one = host_of(proxy, **KINDS[kind])
     host = RetryingHost(proxy.url, session_id=one.session_id, **KINDS[kind])
     host.ask("Build it.")

@@ -272,7 +272,7 @@ JUMP = """async () => {
 
 
 # The nightly run uses 100,000 messages.
-MESSAGE_COUNT = 100_000 if settings().max_examples > 1_000 else 25_000
+MESSAGE_COUNT = 100_000 if settings().max_examples > 1_000 else 5_000
 
 
 def test_very_long_session_loads_only_parts_near_the_window(chromium: Any, tmp_path: Path) -> None:

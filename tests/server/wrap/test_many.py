@@ -16,14 +16,23 @@ from mcp_server_compaction.wrap.proxy import OWN_TOOLS
 from mcp_server_compaction.wrap.servers import read_servers
 
 from tests.server.helpers import Era, text_of
-from tests.server.wrap.test_proxy import PROXY, WRAPPED, address, client_of, full_text, shown
+from tests.server.wrap.test_proxy import (
+    LONG,
+    PROXY,
+    WRAPPED,
+    address,
+    client_of,
+    full_text,
+    scripted_server,
+    shown,
+)
 
 pytestmark = pytest.mark.slow
 __all__ = ["address"]  # a fixture
 
 READ, SEARCH = OWN_TOOLS
-# A server whose tools end it, send many log messages, return 60 MB, change its list, or stop it
-# from reading. TOOLS is the number of its own tools.
+# A server whose tools end it, send many log messages before a result of 20 MB, change its list, or
+# stop it from reading.
 MISCHIEF = r"""
 import json, os, sys, time
 def send(message): print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
@@ -35,7 +44,7 @@ for line in sys.stdin:
         result = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}}
         result["serverInfo"] = {"name": "mischief", "version": "1"}
     elif method == "tools/list":
-        names = ["die", "flood", "huge", "grow", "hang", "pid"] + ["new"] * extra
+        names = ["die", "flood", "grow", "hang", "pid"] + ["new"] * extra
         result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
     elif method == "tools/call":
         name = params["name"]
@@ -45,10 +54,9 @@ for line in sys.stdin:
         if name == "hang":
             time.sleep(1_000)
         if name == "flood":
-            for number in range(100_000):
+            for number in range(50_000):
                 send({"method": "notifications/message", "params": {"level": "info", "data": 1}})
-        if name == "huge":
-            result["content"][0]["text"] = "a row of text\n" * 4_500_000
+            result["content"][0]["text"] = "a row of text\n" * 1_500_000
         if name == "grow":
             extra = 1
             send({"method": "notifications/tools/list_changed"})
@@ -77,10 +85,10 @@ async def names_of(client: Client) -> list[str]:
 
 
 async def test_one_proxy_serves_programs_and_addresses_with_one_read_tool_and_one_search(
-    tmp_path: Path, era: Era, address: str
+    tmp_path: Path, address: str
 ) -> None:
     servers = {"one": TALKATIVE, "my files": MISCHIEVOUS, "far": {"url": address}}
-    async with wrapped(tmp_path, servers, era) as client:
+    async with wrapped(tmp_path, servers) as client:
         names = await names_of(client)
         assert names[-2:] == [READ, SEARCH]
         assert {name.partition("__")[0] for name in names[:-2]} == {"one", "my_files", "far"}
@@ -147,7 +155,7 @@ async def test_changed_list_is_announced_and_read_again(tmp_path: Path) -> None:
         assert "one__new" in await names_of(client)
 
 
-@pytest.mark.parametrize("mischief", ["hang", "flood", "huge"])
+@pytest.mark.parametrize("mischief", ["hang", "flood"])
 async def test_mischief_of_one_server_does_not_block_another(tmp_path: Path, mischief: str) -> None:
     order: list[str] = []
     servers = {"bad": MISCHIEVOUS, "good": MISCHIEVOUS}
@@ -208,6 +216,24 @@ async def test_odd_requests_get_an_answer_and_stop_nothing(tmp_path: Path) -> No
                 *complete, text = (text + await process.stdout.receive()).split(b"\n")
                 answered |= {json.loads(line).get("id") for line in complete} - {None}
             await process.stdin.aclose()
+
+
+async def test_call_fails_with_an_error_when_the_response_cannot_be_parsed(tmp_path: Path) -> None:
+    broken = (
+        "response[:-1]",
+        "response.replace('any', chr(1))",
+        "response.replace('{\"content\"', '[{\"content\"').replace('}]}', '}]}]')",
+    )
+    commands = [scripted_server(LONG, response) for response in broken]
+    servers = {
+        f"s{number}": {"command": command[0], "args": command[1:]}
+        for number, command in enumerate(commands)
+    }
+    async with wrapped(tmp_path, servers) as client:
+        for name in servers:
+            with pytest.raises(MCPError, match=r"response of the wrapped server"):
+                await client.call_tool(f"{name}__any", {})
+        assert (await names_of(client))[-2:] == [READ, SEARCH]
 
 
 def test_names_that_would_collide_are_changed_and_reported(tmp_path: Path) -> None:
