@@ -75,8 +75,8 @@ def long_list(count: int) -> list[dict[str, Any]]:
     """Return a message list with a call, its result and a remark in turn."""
     messages: list[dict[str, Any]] = []
     for number in range(count // 4):
-        call = {"type": "tool_use", "id": f"c{number}", "name": "Read"}
-        call["input"] = {"file_path": f"src/module_{number % 500}.py"}
+        path = {"file_path": f"src/module_{number % 500}.py"}
+        call = {"type": "tool_use", "id": f"c{number}", "name": "Read", "input": path}
         result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": text(number, 60)}
         messages += [
             {"role": "user", "content": text(number, 12)},
@@ -186,7 +186,7 @@ async def run(messages: int, sessions: int, folder: Path) -> None:
 
 def main() -> None:
     """Read the arguments and run the measurement."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description="Measure the pages of the viewer.")
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--sessions", type=int, default=10_000)
     parser.add_argument("--folder", type=Path, help="Keep the archives here for the next run.")

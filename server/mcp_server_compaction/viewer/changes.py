@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from context_compaction import (
     CompactedLists,
@@ -10,6 +11,8 @@ from context_compaction import (
     JsonObject,
     MessageCounter,
     compact_json,
+    is_list,
+    is_object,
 )
 from markupsafe import Markup
 
@@ -26,7 +29,6 @@ from mcp_server_compaction.viewer.blocks import (
 
 # Kinds of rows, in the order in which the page counts them.
 KINDS = ("summarized", "truncated", "cleared", "removed", "repaired", "restored", "added", "kept")
-_CLEARING = frozenset({"cleared"})
 _RESTORED = ("<restored_files>", "<open_todos>", "<changed_files>")
 _SUMMARY = ("<context_summary ", "<turn_context ")
 _MAX_LINES_CHARS = 600  # of the words that replace one message
@@ -152,7 +154,7 @@ def _key(entry: ContextEntry) -> int | str:
 
 def _kind_of(edits: Sequence[JsonObject]) -> str:
     actions = {edit["action"] for edit in edits}
-    if actions & _CLEARING:
+    if "cleared" in actions:
         return "cleared"
     return "repaired" if actions == {"repaired"} else "truncated"
 
@@ -205,16 +207,12 @@ def _lines_by_message(inserted: Sequence[ContextEntry]) -> dict[int, list[str]]:
     return lines
 
 
-def _texts_of(value: object) -> Iterator[str]:
-    """Yield all strings of a JSON value that have several lines."""
+def _texts_of(value: Any) -> Iterator[str]:
+    """Yield all strings of a JSON value."""
     if isinstance(value, str):
-        if "\n" in value:
-            yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _texts_of(item)
-    elif isinstance(value, list):
-        for item in value:
+        yield value
+    elif is_object(value) or is_list(value):
+        for item in value.values() if is_object(value) else value:
             yield from _texts_of(item)
 
 

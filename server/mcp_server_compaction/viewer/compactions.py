@@ -22,7 +22,7 @@ from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.viewer.blocks import ViewContext
 from mcp_server_compaction.viewer.changes import KINDS, Row, row_views, rows_of, single_rows
 from mcp_server_compaction.viewer.formatting import counted_model, receipt_sentences
-from mcp_server_compaction.viewer.marks import is_compaction
+from mcp_server_compaction.viewer.marks import is_compaction, undone_times
 from mcp_server_compaction.viewer.web import Page, PageRequest, number_field
 
 _ROWS_PER_PART = 60
@@ -55,13 +55,7 @@ async def compaction_list(request: PageRequest) -> Page:
     ]
     times = {number: stored[number].timestamp_seconds for number in numbers}
     document: JsonObject = {"session_id": info.session_id, "compactions": compactions}
-    undone = {
-        number: entry.timestamp_seconds
-        for n, entry in enumerate(stored)
-        if entry.receipt.get("status") == "undone"
-        for number in range(entry.receipt["undone"], n)
-    }
-    values = {"info": info, "times": times, "steps": steps, "undone": undone}
+    values = {"info": info, "times": times, "steps": steps, "undone": undone_times(stored)}
     return Page("compactions.html", document, values)
 
 
@@ -110,10 +104,7 @@ async def compaction(request: PageRequest) -> Page:
         "receipt": document["receipt"],
         "sentences": [*receipt_sentences(receipt)],
         "totals": {kind: totals[kind] for kind in KINDS if totals[kind]},
-        "is_undone": any(
-            s.receipt.get("status") == "undone" and s.receipt["undone"] <= number < n
-            for n, s in enumerate(stored)
-        ),
+        "is_undone": number in undone_times(stored),
         "previous": max((n for n in numbers if n < number), default=None),
         "next": min((n for n in numbers if n > number), default=None),
     }

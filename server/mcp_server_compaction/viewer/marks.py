@@ -58,6 +58,19 @@ def is_compaction(receipt: JsonObject) -> bool:
     return receipt.get("status") == "compacted"
 
 
+def undone_times(stored: Sequence[StoredReceipt]) -> dict[int, float]:
+    """Return the numbers of undone receipts, each with the Unix time of the undo.
+
+    An undo also concerns the later compactions of its list.
+    """
+    return {
+        number: entry.timestamp_seconds
+        for n, entry in enumerate(stored)
+        if entry.receipt.get("status") == "undone"
+        for number in range(entry.receipt["undone"], n)
+    }
+
+
 async def read_compactions(archive: Archive, session_id: str) -> list[Compaction]:
     """Return the compactions of a session, oldest first."""
     stored = await archive.stored_receipts(session_id)
@@ -68,29 +81,24 @@ async def read_compactions(archive: Archive, session_id: str) -> list[Compaction
 def _compactions(
     stored: Sequence[StoredReceipt], shortened: Mapping[int, frozenset[int]]
 ) -> list[Compaction]:
-    compactions: list[Compaction] = []
-    undone: set[int] = set()
-    for number, entry in reversed([*enumerate(stored)]):
-        receipt = entry.receipt
-        if receipt.get("status") == "undone":
-            # Later compactions of the list were undone with it.
-            undone |= set(range(receipt["undone"], number))
-        if is_compaction(receipt):
-            compactions.append(
-                Compaction(
-                    number,
-                    entry.timestamp_seconds,
-                    receipt["tokens"]["before"],
-                    receipt["tokens"]["after"],
-                    receipt.get("writer"),
-                    (receipt.get("state") or {}).get("stop_seq", -1),
-                    number in undone,
-                    tuple(_removed_ranges(receipt)),
-                    shortened.get(number, frozenset()),
-                    frozenset(p for edit in receipt["edits"] for p in edit["pointers"]),
-                )
-            )
-    return compactions[::-1]
+    undone = undone_times(stored)
+    return [
+        Compaction(
+            number,
+            entry.timestamp_seconds,
+            receipt["tokens"]["before"],
+            receipt["tokens"]["after"],
+            receipt.get("writer"),
+            (receipt.get("state") or JsonObject()).get("stop_seq", -1),
+            number in undone,
+            tuple(_removed_ranges(receipt)),
+            shortened.get(number, frozenset()),
+            frozenset(p for edit in receipt["edits"] for p in edit["pointers"]),
+        )
+        for number, entry in enumerate(stored)
+        for receipt in [entry.receipt]
+        if is_compaction(receipt)
+    ]
 
 
 def _removed_ranges(receipt: JsonObject) -> Iterator[tuple[int, int]]:

@@ -20,7 +20,7 @@ async def undo(request: PageRequest) -> Page | Response:
     info = await request.archive.session_info(session_id)
     form = await request.form()
     receipts = await request.archive.receipts(session_id)
-    newest: JsonObject = next(filter(is_compaction, reversed(receipts)), {})
+    newest: JsonObject = next(filter(is_compaction, reversed(receipts)), JsonObject())
     window = number_field(form, "window") or newest.get("context_window")
     format, context = await request.archive.context(session_id)
     undo_request = CompactRequest(

@@ -163,7 +163,7 @@ class LocalArchive(Archive):
         )
 
     async def stored_sizes(self) -> StoredSizes:
-        """See `Archive.stored_sizes`. The index has the sizes of what it was built from."""
+        """See `Archive.stored_sizes`. The index contains the sizes of the logs."""
         return await self._on_index(
             lambda: self._opened_index().stored_sizes(blob_bytes(self._root))
         )
