@@ -21,7 +21,7 @@ from context_compaction.tokens.counter import MessageCounter
 RULES_LAYER = "project_rules"
 _SECTION = re.compile(r"^(?=#{1,6} )", re.MULTILINE)
 # Share of the limit for project rules, after other preserved messages are subtracted.
-_SHARE = 0.25
+_SHARE = 0.2
 # With less room no extract is written, because its frame would take most of the tokens.
 _MIN_EXTRACT_TOKENS = 120
 
