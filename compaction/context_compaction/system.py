@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
+from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,7 @@ def lock_file(handle: int, *, shared: bool) -> bool:
         OSError: The file system has no locks.
     """
     if IS_WINDOWS:
-        import portalocker
-
+        portalocker: Any = import_module("portalocker")
         kind = portalocker.LOCK_SH if shared else portalocker.LOCK_EX
         try:
             _windows_locks().lock(handle, kind | portalocker.LOCK_NB)
@@ -72,9 +72,7 @@ def unlock_file(handle: int) -> None:
 @cache
 def _windows_locks() -> Any:
     """Return portalocker's locks of one kind; by default it takes shared locks in another way."""
-    from portalocker.portalocker import Win32Locker
-
-    return Win32Locker()
+    return import_module("portalocker.portalocker").Win32Locker()
 
 
 def sync_file(handle: int) -> None:

@@ -106,12 +106,22 @@ def on_rename(source: Any, target: Any, *_: Any) -> None:
         check_closed(os.fsdecode(target))
 
 
+def on_delete(path: Any, *_: Any) -> None:
+    """Check a deletion of a file or folder."""
+    check_closed(os.fsdecode(path))
+
+
+def on_mkdir(path: Any, *_: Any) -> None:
+    """Check the name of a new folder."""
+    check_name(os.fsdecode(path))
+
+
 CHECKS: dict[str, Callable[..., None]] = {
     "open": on_open,
-    "os.remove": lambda path, *_: check_closed(os.fsdecode(path)),
-    "os.rmdir": lambda path, *_: check_closed(os.fsdecode(path)),
+    "os.remove": on_delete,
+    "os.rmdir": on_delete,
     "os.rename": on_rename,
-    "os.mkdir": lambda path, *_: check_name(os.fsdecode(path)),
+    "os.mkdir": on_mkdir,
 }
 _is_checking = False
 
@@ -123,7 +133,7 @@ def audit(event: str, arguments: tuple[Any, ...]) -> None:
     if check is None or _is_checking:
         return
     # On Windows, `tempfile` lets the system delete its files, and does not unlink them while open.
-    caller = sys._getframe().f_back
+    caller = sys._getframe().f_back  # pyright: ignore[reportPrivateUsage]
     if caller is None or caller.f_code.co_name == "opener":
         return
     _is_checking = True
@@ -196,8 +206,8 @@ def install_absences() -> None:
 
     def import_checked(name: str, *arguments: Any, **options: Any) -> Any:
         if name in ABSENT_MODULES:
-            importer = str((arguments[0] if arguments else {}).get("__name__"))
-            if importer.startswith(OURS):
+            variables: dict[str, Any] = (arguments[0] if arguments else None) or {}
+            if str(variables.get("__name__")).startswith(OURS):
                 raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return plain_import(name, *arguments, **options)
 
