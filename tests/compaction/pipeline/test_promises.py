@@ -145,7 +145,7 @@ def test_valid_conversation_within_its_window_is_unchanged(
     changes=CHANGES,
     hostile=st.booleans(),
 )
-@EXAMPLES
+@settings(EXAMPLES, max_examples=EXAMPLES.max_examples * 3 // 5)
 def test_promises_hold_for_any_constants(
     format: str,
     data: st.DataObject,
