@@ -19,7 +19,7 @@ from context_compaction.errors import SettingsError
 from context_compaction.formats.session_files.read import system_text
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import make_blob
-from context_compaction.messages.model import JsonObject, Message, Messages, Text, one_line, text_of
+from context_compaction.messages.model import JsonObject, Message, Messages, Text, text_of
 from context_compaction.messages.pins import Origin, Pin, Pins, carried_by, is_pin_id, pin_id_of
 from context_compaction.messages.speakers import user_texts
 from context_compaction.messages.tool_results import full_text_of
@@ -32,6 +32,7 @@ _MARK_END = "</pin>"
 _MARKED = re.compile(f"<pin>(.*?){_MARK_END}", re.DOTALL)
 # Limit of marks in one text, far above the number that a person sets.
 _MAX_MARKS = 200
+_SHOWN_CHARS = 200
 # The more certain origins come later.
 _ORIGINS: tuple[Origin, ...] = ("running", "automatic", "marker", "manual")
 
@@ -244,10 +245,11 @@ def _carried_and_omitted(pins: Pins, messages: Messages) -> tuple[list[Pin], lis
 
 
 def _json(pin: Pin) -> JsonObject:
+    shown = pin.text if len(pin.text) <= _SHOWN_CHARS else f"{pin.text[: _SHOWN_CHARS - 1]}…"
     return {
         "id": pin.pin_id,
         "origin": pin.origin,
-        "text": one_line(pin.text),
+        "text": shown,
         "tokens": pin.tokens,
         "pointer": pin.pointer,
     }
