@@ -89,6 +89,13 @@ async def test_fill_keeps_only_the_newest_version_of_a_plan_and_a_page() -> None
     assert not any(f"page version {n}\\n" in text for n in range(11))
 
 
+@pytest.mark.parametrize("turns", [5, 40, 160])
+async def test_fill_keeps_an_open_plan_of_any_age(turns: int) -> None:
+    todos = [{"content": "Ship the OKAPI", "status": "pending"}]
+    payload = [user("Go."), *answered("t", "TodoWrite", "ok", todos=todos), *talk(turns)]
+    assert "Ship the OKAPI" in text_of(await compacted([*payload, user("Continue.")], 4_000))
+
+
 async def test_fill_keeps_values_that_the_agent_noted_with_a_tool() -> None:
     payload: list[Json] = [user("Find the prices of all lamps.")]
     for number in range(20):

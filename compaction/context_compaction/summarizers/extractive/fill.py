@@ -50,7 +50,7 @@ _ATTACHED_SHARE = 0.25
 # most this share of the room.
 _RULES_TOKENS = 600
 _RULES_SHARE = 0.3
-_AGELESS_KINDS = ("rule", "preference")
+_AGELESS_KINDS = ("rule", "preference", "plan")
 
 
 def fill(items: Sequence[Item], room_tokens: int, count: MessageCounter) -> int:
