@@ -89,11 +89,15 @@ async def test_fill_keeps_only_the_newest_version_of_a_plan_and_a_page() -> None
     assert not any(f"page version {n}\\n" in text for n in range(11))
 
 
-@pytest.mark.parametrize("turns", [5, 40, 160])
-async def test_fill_keeps_an_open_plan_of_any_age(turns: int) -> None:
+@pytest.mark.parametrize("target_tokens", [3_000, 6_000, 9_500, 13_000])
+@pytest.mark.parametrize("turns", [40, 160])
+async def test_fill_keeps_an_open_plan_of_any_age(turns: int, target_tokens: int) -> None:
     todos = [{"content": "Ship the OKAPI", "status": "pending"}]
-    payload = [user("Go."), *answered("t", "TodoWrite", "ok", todos=todos), *talk(turns)]
-    assert "Ship the OKAPI" in text_of(await compacted([*payload, user("Continue.")], 4_000))
+    payload = [user("Go."), *answered("t", "TodoWrite", "ok", todos=todos)]
+    for turn in range(turns):
+        payload += [user(f"Question {turn}."), assistant(f"Answer {turn}:" + f" word{turn}" * 400)]
+    result = await compacted([*payload, user("Continue.")], target_tokens, mode="full")
+    assert "Ship the OKAPI" in text_of(result)
 
 
 async def test_fill_keeps_values_that_the_agent_noted_with_a_tool() -> None:
