@@ -4,7 +4,7 @@ A tool result shows its bought paragraphs in the marker that names the whole out
 of a call are clipped. A request without room shows its bought paragraphs.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from context_compaction.activity.background import started_line
 from context_compaction.activity.calls import is_steering
@@ -51,7 +51,7 @@ def shorten_to_bought(
     context: CompactionContext,
     edited: EditedMessages,
     record: Record,
-    retained: Iterable[int],
+    retained: Sequence[int],
     request_at: int | None,
 ) -> EditedMessages:
     """Return `edited` with the messages at `retained` reduced to bought pieces."""
@@ -73,11 +73,21 @@ def shorten_to_bought(
     edited = edited.then("persist", step, count)
     if request_at is None or messages[request_at].index in context.pins.marked:
         return edited
+    kept_at = sorted({*retained, request_at})
     for layer, is_typed in ((_REQUEST_LAYER, True), ("persist", False)):
-        request = edited.messages[request_at]
-        shortened = _shorter_request(request, request_at, request_items, count, is_typed=is_typed)
-        step = replace_blocks(edited.messages, shortened, count, layer=layer)
-        edited = edited.then(layer, step, count)
+        # A first text is shortened as it was bought, further ones only until the list fits.
+        while not (
+            placeholders.has_long_request(edited.messages[request_at])
+            and context.fits(tuple(edited.messages[at] for at in kept_at))
+        ):
+            request = edited.messages[request_at]
+            shortened = _shorter_request(
+                request, request_at, request_items, count, is_typed=is_typed
+            )
+            if not shortened:
+                break
+            step = replace_blocks(edited.messages, shortened, count, layer=layer)
+            edited = edited.then(layer, step, count)
     return edited
 
 
@@ -159,6 +169,7 @@ def _shorter_request(
         (number, block)
         for number, block in enumerate(request.blocks)
         if isinstance(block, Text) and not is_rules(block)
+        if not placeholders.is_long_request(block.text)
     ]
     typed = [text for text in texts if author_of(request, text[1]) == "user"]
     notes = [text for text in texts if text not in typed and len(text[1].text) > SHORT_NOTE_CHARS]
@@ -172,8 +183,8 @@ def _shorter_request(
     if not candidates or all(item.is_complete for item in own):
         return {}
     number, block = max(candidates, key=lambda text: len(text[1].text))
-    if placeholders.is_long_request(block.text):
-        return {}
+    if placeholders.has_long_request(request):
+        return _at(at, number, _shorter_text(block, (), is_typed=is_typed, count=count))
     flat = " ".join(" ".join(item.text.split()) for item in own)
     own += [
         item
@@ -184,4 +195,8 @@ def _shorter_request(
         and item.text not in flat
     ]
     shorter = _shorter_text(block, own, is_typed=is_typed, count=count)
+    return _at(at, number, shorter)
+
+
+def _at(at: int, number: int, shorter: Replacement | None) -> dict[Place, Replacement]:
     return {Place(at, number): shorter} if shorter else {}

@@ -89,6 +89,21 @@ async def test_fill_keeps_only_the_newest_version_of_a_plan_and_a_page() -> None
     assert not any(f"page version {n}\\n" in text for n in range(11))
 
 
+@pytest.mark.parametrize("target_tokens", TARGETS)
+@pytest.mark.parametrize("texts", [2, 3])
+async def test_request_of_several_long_texts_is_shortened_once(
+    texts: int, target_tokens: int
+) -> None:
+    text = "a" * (20 * target_tokens // 3 // texts)  # together five quarters of the target
+    payload = [user([{"type": "text", "text": text}] * texts)]
+    request = CompactRequest(mode="full", format="anthropic", target_tokens=target_tokens)
+    async with temporary_archive() as archive:
+        once = await compact(payload, request, archive=archive)
+        again = await compact(once.messages, request, archive=archive)
+    assert once.fits
+    assert again.messages == once.messages
+
+
 @pytest.mark.parametrize("target_tokens", [3_000, 6_000, 9_500, 13_000])
 @pytest.mark.parametrize("turns", [40, 160])
 async def test_fill_keeps_an_open_plan_of_any_age(turns: int, target_tokens: int) -> None:
