@@ -21,6 +21,7 @@ _SCOPES: dict[str, Scope] = {
     "prompts/get": "read",
     "resources/list": "read",
     "resources/read": "read",
+    "resources/subscribe": "read",
     "subscriptions/listen": "read",
 }
 # Parameters that the audit log shows as the target of a request.

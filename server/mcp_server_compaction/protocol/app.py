@@ -40,6 +40,8 @@ from mcp_server_compaction.protocol.resources import (
     complete,
     list_resource_templates,
     list_resources,
+    subscribe,
+    unsubscribe,
 )
 from mcp_server_compaction.protocol.stdio import stdio_streams
 from mcp_server_compaction.protocol.tools import call_tool, list_tools
@@ -182,6 +184,8 @@ def build_server(config: Config, archives: GetArchive | None = None) -> Compacti
         on_list_resources=list_resources,
         on_list_resource_templates=list_resource_templates,
         on_read_resource=read_resource,
+        on_subscribe_resource=subscribe,
+        on_unsubscribe_resource=unsubscribe,
         on_subscriptions_listen=ListenHandler(changes.bus),
         on_list_prompts=list_prompts,
         on_get_prompt=get_prompt,

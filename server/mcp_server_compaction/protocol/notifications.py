@@ -1,8 +1,7 @@
 """Notifications to clients about changed resources, in both forms of the protocol.
 
 Since 2026-07-28 a client listens on a stream of its own, which a bus feeds. Clients with a
-handshake are told of new sessions on their connection. They cannot subscribe to single resources,
-because the specification has removed that.
+handshake subscribe to single resources, and the server sends on their connection.
 """
 
 from collections.abc import Callable
@@ -43,12 +42,26 @@ class Changes:
 
     def __init__(self) -> None:
         self.bus = TenantBus()
+        # By connection and URI: the tenant and the session of a subscription.
+        self._subscriptions: LRUCache[tuple[int, str], tuple[str, ServerSession]] = LRUCache(1_000)
         # Pairs of a reader and a session that was announced to that reader.
         self._announced: LRUCache[tuple[str, str], bool] = LRUCache(10_000)
 
+    def subscribe(self, session: ServerSession, uri: str) -> None:
+        """Add a subscription of a client with a handshake. Drop the oldest above the limit."""
+        self._subscriptions[_connection_key(session), uri] = (caller.get().tenant, session)
+
+    def unsubscribe(self, session: ServerSession, uri: str) -> None:
+        """Remove a subscription of a client with a handshake."""
+        self._subscriptions.pop((_connection_key(session), uri), None)
+
     async def updated(self, uri: str) -> None:
-        """Notify all listeners to `uri`."""
+        """Notify all subscribers of `uri`. The SDK skips closed connections."""
         await self.bus.publish(ResourceUpdated(uri=uri))
+        tenant = caller.get().tenant
+        for (_, subscribed_uri), (subscriber, session) in list(self._subscriptions.items()):
+            if (subscribed_uri, subscriber) == (uri, tenant):
+                await session.send_resource_updated(uri)
 
     async def listed(self, session: ServerSession, session_id: str) -> None:
         """Notify the listeners, and the caller if it uses a handshake, of a new session.

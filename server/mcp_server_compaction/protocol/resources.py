@@ -1,4 +1,4 @@
-"""List of resources, and completion of session IDs."""
+"""List of resources, completion of session IDs, and subscriptions."""
 
 from typing import TYPE_CHECKING
 
@@ -7,11 +7,14 @@ from mcp_types import (
     CompleteRequestParams,
     CompleteResult,
     Completion,
+    EmptyResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
     PaginatedRequestParams,
     Resource,
     ResourceTemplate,
+    SubscribeRequestParams,
+    UnsubscribeRequestParams,
 )
 
 from mcp_server_compaction.protocol.deps import RequestContext
@@ -156,6 +159,18 @@ async def list_resource_templates(
 ) -> ListResourceTemplatesResult:
     """Handle `resources/templates/list`."""
     return ListResourceTemplatesResult(resource_templates=list(TEMPLATES))
+
+
+async def subscribe(context: RequestContext, params: SubscribeRequestParams) -> EmptyResult:
+    """Handle `resources/subscribe`, which clients with a handshake use."""
+    context.lifespan_context.changes.subscribe(context.session, params.uri)
+    return EmptyResult()
+
+
+async def unsubscribe(context: RequestContext, params: UnsubscribeRequestParams) -> EmptyResult:
+    """Handle `resources/unsubscribe`, which clients with a handshake use."""
+    context.lifespan_context.changes.unsubscribe(context.session, params.uri)
+    return EmptyResult()
 
 
 async def complete(context: RequestContext, params: CompleteRequestParams) -> CompleteResult:

@@ -15,6 +15,7 @@ from mcp_types import (
     ReadResourceResult,
     ResourceListChangedNotification,
     ResourceTemplateReference,
+    ResourceUpdatedNotification,
     TextContent,
     TextResourceContents,
 )
@@ -195,10 +196,14 @@ async def test_a_wrong_prompt_call_is_explained(
             await client.get_prompt(name, arguments)
 
 
-async def test_handshake_clients_are_notified_of_new_sessions(config: Config) -> None:
+@pytest.mark.filterwarnings("ignore:resources/.*subscribe is removed")
+async def test_handshake_clients_get_notifications(config: Config) -> None:
+    updated: list[str] = []
     listed: list[str] = []
 
     async def note(message: IncomingMessage) -> None:
+        if isinstance(message, ResourceUpdatedNotification):
+            updated.append(str(message.params.uri))
         if isinstance(message, ResourceListChangedNotification):
             listed.append("once for each session, not at every call")
 
@@ -206,10 +211,15 @@ async def test_handshake_clients_are_notified_of_new_sessions(config: Config) ->
         capabilities = client.server_capabilities
         assert capabilities is not None
         assert capabilities.resources is not None
+        assert capabilities.resources.subscribe
         assert capabilities.resources.list_changed
-        for session_id in ("s", "other", "s"):
-            await _record(client, session_id)
+        await client.subscribe_resource("transcript://s")  # pyright: ignore[reportDeprecated]
+        await _record(client, "s")
+        await _record(client, "other")
+        await client.unsubscribe_resource("transcript://s")  # pyright: ignore[reportDeprecated]
+        await _record(client, "s")
         await client.list_resources()  # its reply follows all earlier notifications
+    assert updated == ["transcript://s"]
     assert len(listed) == 2
 
 
