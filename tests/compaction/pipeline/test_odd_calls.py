@@ -96,9 +96,8 @@ async def test_error_in_a_call_reader_is_logged_and_ignored(
     monkeypatch.setattr(*reader, fails)
     payload = [user("Look.")]
     for index in range(12):
-        payload += answered(
-            f"c{index}", "lookup_rows", lines(f"n{index}", 60), topic=f"rows {index}"
-        )
+        output = json.dumps({"output": lines(f"n{index}", 60), "exit_code": 0})
+        payload += answered(f"c{index}", "lookup_rows", output, topic=f"rows {index}")
     async with temporary_archive() as archive:
         compaction = await compact(payload, CompactRequest(target_tokens=2_000), archive=archive)
     assert compaction.status == "compacted"

@@ -200,7 +200,7 @@ def test_hook_changes_nothing_when_the_result_is_small_or_media_or_was_selected(
 
 
 def test_hook_accepts_flags_before_its_name_in_a_new_process(tmp_path: Path, run: Run) -> None:
-    secret = "ghp_" + "a1B2" * 9
+    secret = "ghp_" + "Zk3vR8qLw1Xy6TnB2m" + "Hs9PdJc4FgA7eUo5Qi"
     elsewhere = ["--archive", str(tmp_path / "elsewhere")]
     flags = [*elsewhere, "--redaction", "on", "hook", "PostToolUse"]
     done = subprocess.run(

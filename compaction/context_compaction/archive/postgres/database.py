@@ -248,7 +248,11 @@ class Database:
     def _ask_status(self, transaction_id: str) -> str:
         with self._pool.connection(CONNECTION_SECONDS) as connection:
             query = "SELECT pg_xact_status(%s::xid8)"
-            row = connection.execute(query, (transaction_id,)).fetchone()
+            try:
+                row = connection.execute(query, (transaction_id,)).fetchone()
+            except psycopg.errors.InvalidParameterValue:
+                # "In the future": the server crashed before it wrote anything of the transaction.
+                return "aborted"
         if row is None or row[0] == "in progress":
             raise psycopg.OperationalError("The transaction has not ended yet.")
         return str(row[0])
