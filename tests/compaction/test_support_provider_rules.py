@@ -290,6 +290,13 @@ def test_a_stored_call_may_not_lose_the_reasoning_that_led_to_it() -> None:
     ]
 
 
+def test_input_and_further_reasoning_need_no_reasoning_before_them() -> None:
+    other = {**REASONING, "id": "rs_2"}
+    before = [ASK, REASONING, other, fc("a", id="fc_1"), REASONING, {**out("a"), "id": "fo_1"}]
+    after = [ASK, *before[2:4], before[-1]]
+    assert problems(after, "openai-responses", original=before) == []
+
+
 # Gemini
 
 

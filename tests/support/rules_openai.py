@@ -282,11 +282,7 @@ def _reasoning(payload: list[Json]) -> Iterator[str]:
     for index, (item, after) in enumerate(zip(payload, following, strict=True)):
         if _kind(item) != "reasoning":
             continue
-        is_input = after is not None and (
-            _kind(after) in _OUTPUT_TYPES
-            or (_kind(after) == "message" and after.get("role") != "assistant")
-        )
-        if after is None or is_input:
+        if after is None or _is_input(after):
             yield f"item {index}: reasoning without a following item of the model"
 
 
@@ -294,13 +290,14 @@ def _missing_reasoning(payload: list[Json], original: list[Json] | None) -> Iter
     """Check that an item with a stored ID keeps the reasoning directly before it.
 
     "Item 'fc_X' of type 'function_call' was provided without its required 'reasoning' item:
-    'rs_X'."
+    'rs_X'." Neither input nor reasoning requires the reasoning before it.
     """
     times = Counter(str(item.get("id")) for item in original or [])
     reasoning_ids = {
         item["id"]: before["id"]
         for before, item in zip(original or [], (original or [])[1:], strict=False)
         if _kind(before) == "reasoning"
+        and not (_kind(item) == "reasoning" or _is_input(item))
         and before.get("id")
         and item.get("id")
         and times[str(item["id"])] == 1
@@ -311,6 +308,12 @@ def _missing_reasoning(payload: list[Json], original: list[Json] | None) -> Iter
         if reasoning_id and before.get("id") != reasoning_id:
             yield f"item {index}: {item['id']} without its reasoning {reasoning_id}"
         before = item
+
+
+def _is_input(item: Json) -> bool:
+    """Whether the item is not the model's own."""
+    is_message = _kind(item) == "message"
+    return _kind(item) in _OUTPUT_TYPES or (is_message and item.get("role") != "assistant")
 
 
 def _kind(item: Json) -> str:

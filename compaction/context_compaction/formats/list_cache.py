@@ -101,7 +101,7 @@ def as_given(
     """
     if message.index is None:
         return rendered
-    if len(rendered) == 1 and rendered[0] is message.source:
+    if not message.edited and len(rendered) == 1 and rendered[0] is message.source:
         return [payload[message.index]]
     return deepcopy(rendered)
 

@@ -145,19 +145,29 @@ def _drop_repeated_item_ids(state: _Repair) -> Iterator[Message]:
     """Drop the repeated ID of an item. Repeated reasoning and hosted tools are dropped as a whole.
 
     The provider demands the ID of the latter. They add nothing, because a host sent an item twice.
+    An item of the model after dropped reasoning loses its ID, too: by its ID the provider would
+    demand that reasoning directly before the item.
     """
     seen: set[str] = set()
+    last: str | None = None  # ID of the last item that stays
+    dropped: str | None = None  # ID of reasoning that was dropped after that item
     for message in state.messages:
         name = item_id(message) if state.rules.unique_item_ids else None
-        if name is not None and name in seen:
-            if any(isinstance(block, Thinking | Opaque) for block in message.blocks):
-                state.log(message, "an item with the ID of an earlier item was removed")
+        is_thinking = any(isinstance(block, Thinking) for block in message.blocks)
+        hosted = (b for b in message.blocks if isinstance(b, Opaque) and b.source is message.source)
+        needs_id = is_thinking or any(hosted)
+        lost = message.role == "assistant" and not is_thinking and dropped not in {None, last}
+        if name is not None and (name in seen or lost):
+            cause = "had the ID of an earlier item" if name in seen else "lost its reasoning"
+            if needs_id:
+                state.log(message, f"an item that {cause} was removed")
+                dropped = name if is_thinking else dropped
                 continue
-            state.log(message, "an item had the ID of an earlier item; its ID was removed")
-            yield _without_item_id(message)
-            continue
+            state.log(message, f"an item {cause}; its ID was removed")
+            message, name = _without_item_id(message), None
         if name is not None:
             seen.add(name)
+        last, dropped = name, None
         yield message
 
 

@@ -403,9 +403,15 @@ def results_after(messages: Messages, start: int) -> Iterator[BlockPlace]:
 
 
 def item_id(message: Message) -> str | None:
-    """Return the provider's ID of the item that `message` represents; None without an ID."""
-    value = (message.source or {}).get("id")
-    return value if isinstance(value, str) else None
+    """Return the provider's ID of the item that `message` represents; None without an ID.
+
+    The ID that joins an older local shell call and its output, which has no `call_id`, is no such
+    ID.
+    """
+    source = message.source or {}
+    value = source.get("id")
+    joins = "call_id" not in source and (tool_calls(message) or tool_results(message))
+    return value if isinstance(value, str) and not joins else None
 
 
 def has_empty_list(message: Message) -> bool:

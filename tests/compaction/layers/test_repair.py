@@ -4,7 +4,10 @@ import json
 from itertools import pairwise
 from typing import Any
 
+import anyio
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.support.json_types import Json
 from tests.support.provider_rules import problems
@@ -307,6 +310,73 @@ async def test_repair_removes_repeated_item_ids_of_responses() -> None:
     ids = [item["id"] for item in done.messages if "id" in item]
     assert sorted(ids) == ["fc_1", "fo_1", "msg_1", "rs_1", "ws_1"]
     assert problems(done.messages, "openai-responses") == []
+
+
+def responses_item(kind: str, number: int) -> Json:
+    """Return an item of the model in the Responses API."""
+    fields: dict[str, Json] = {
+        "reasoning": {"summary": [], "encrypted_content": f"gAAA{number}"},
+        "message": {"role": "assistant", "content": [text(f"Answer {number}.")]},
+        "web_search_call": {"status": "completed"},
+        "function_call": {"call_id": f"c{number}", "name": "look", "arguments": "{}"},
+    }
+    return {"type": kind, "id": f"{kind}_{number}", **fields[kind]}
+
+
+@st.composite
+def repeated_reasoning(draw: st.DrawFn) -> list[Json]:
+    """Generate turns of the Responses API, some of which repeat the reasoning of another turn."""
+    payload: list[Json] = []
+    for number in range(draw(st.integers(2, 4))):
+        thoughts = draw(st.lists(st.integers(0, 2), min_size=1, max_size=2))
+        kinds = ["message", "web_search_call", "function_call"]
+        items = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=3, unique=True))
+        payload.append(user(f"Task {number}."))
+        payload += [responses_item("reasoning", thought) for thought in thoughts]
+        payload += [responses_item(kind, number) for kind in items]
+        if "function_call" in items:
+            payload.append({"type": "function_call_output", "call_id": f"c{number}", "output": "x"})
+    return [*payload, user("Go on.")]
+
+
+@settings(max_examples=settings().max_examples // 4)
+@given(payload=repeated_reasoning(), mode=st.sampled_from(["auto", "full", "micro", "reactive"]))
+def test_repair_keeps_responses_valid_when_reasoning_is_repeated(
+    payload: list[Json], mode: str
+) -> None:
+    async def run() -> None:
+        done = await compacted(payload, mode=mode, format="openai-responses")
+        assert problems(done.messages, "openai-responses", original=payload) == []
+        texts = [item["content"] for item in done.messages if item.get("role") == "assistant"]
+        if done.status != "compacted":
+            given = [item["content"] for item in payload if item.get("role") == "assistant"]
+            assert texts == given
+        again = await compacted(done.messages, format="openai-responses")
+        assert again.messages == done.messages
+
+    anyio.run(run)
+
+
+async def test_an_item_without_its_repeated_reasoning_loses_its_id() -> None:
+    thought, first = responses_item("reasoning", 0), responses_item("message", 1)
+    search, second = responses_item("web_search_call", 2), responses_item("message", 2)
+    refusal = {**second, "content": [{"type": "refusal", "refusal": "No."}]}
+    payload = [user("a"), thought, first, user("b"), thought, search, refusal, user("c")]
+    done = await compacted(payload, format="openai-responses")
+    without_id = {key: value for key, value in refusal.items() if key != "id"}
+    assert done.messages == [*payload[:4], without_id, payload[-1]]
+    assert [edit.note for edit in done.edits] == [
+        "an item that had the ID of an earlier item was removed",
+        "an item that lost its reasoning was removed",
+        "an item lost its reasoning; its ID was removed",
+    ]
+
+
+async def test_older_local_shell_calls_share_the_id_of_their_outputs() -> None:
+    asked = {"type": "local_shell_call", "id": "ls_1", "action": {"command": ["ls"]}}
+    seen = {"type": "local_shell_call_output", "id": "ls_1", "output": "a.py"}
+    done = await compacted([user("a"), asked, seen, user("b")], format="openai-responses")
+    assert done.status == "unchanged"
 
 
 @pytest.mark.parametrize("mode", ["auto", "micro", "full", "reactive"])
