@@ -279,10 +279,11 @@ class StoredContexts:
                 break
         return False
 
-    def current_entries(self) -> list[tuple[str, int]]:
-        """Return content hash and number of each message from which the session continues.
+    def current_entries(self) -> list[tuple[str, int, int]]:
+        """Return what identifies each message from which the session continues.
 
-        The number is -1 for a message that a compaction wrote or edited.
+        That is its content hash, its number, and the number of its original. The number is -1 for a
+        message that a compaction wrote or edited, and the original's is -1 without an original.
 
         Raises:
             ArchiveDamagedError: A message or context of the branch cannot be read.
@@ -292,8 +293,8 @@ class StoredContexts:
             return self._entries_after_changes(self._newest_nodes())
         nodes = self._newest_nodes(stored.end, *stored.histories)
         while True:
-            made = [(str(content), int(seq)) for content, seq, *_ in self.entries_of(stored)]
-            contents = [content for content, _ in made] + [node.content for node in nodes]
+            made = [_identity(entry) for entry in self.entries_of(stored)]
+            contents = [content for content, *_ in made] + [node.content for node in nodes]
             found = self._context_of(chain_hashes(contents))
             if found is None or found[1].number <= stored.number:
                 return made + self._entries_for(nodes)
@@ -301,23 +302,23 @@ class StoredContexts:
             count, stored = found
             nodes = nodes[count - len(made) :]
 
-    def _entries_after_changes(self, nodes: Sequence[Node]) -> list[tuple[str, int]]:
+    def _entries_after_changes(self, nodes: Sequence[Node]) -> list[tuple[str, int, int]]:
         """Return entries as `current_entries` does, for a list that may match with changes."""
         contents = [node.content for node in nodes]
         match = self.match_changed(contents, chain_hashes(contents), self.roles_of(nodes))
         if match is None:
             return self._entries_for(nodes)
         entries = self.entries_of(match.stored)[match.stored_lead : match.entry_count]
-        made = [(str(content), int(seq)) for content, seq, *_ in entries]
+        made = map(_identity, entries)
         start, rest = nodes[: match.lead], nodes[match.message_count :]
         return [*self._entries_for(start), *made, *self._entries_for(rest)]
 
-    def _entries_for(self, nodes: Sequence[Node]) -> list[tuple[str, int]]:
-        entries: list[tuple[str, int]] = []
+    def _entries_for(self, nodes: Sequence[Node]) -> list[tuple[str, int, int]]:
+        entries: list[tuple[str, int, int]] = []
         for node in nodes:
             message = self.tree.messages.get(node.seq)
             is_edited = message is not None and message.content != node.content
-            entries.append((node.content, NO_SEQ if is_edited else node.seq))
+            entries.append((node.content, NO_SEQ if is_edited else node.seq, node.seq))
         return entries
 
     def _newest_nodes(self, *starts: str) -> list[Node]:
@@ -350,6 +351,11 @@ class StoredContexts:
         names = (n for n in self.tree.names(last) if n in self.by_end or n in self.by_history)
         name = next(names, None)
         return None if name is None else self.by_end.get(name) or self.by_history[name]
+
+
+def _identity(entry: Sequence[Any]) -> tuple[str, int, int]:
+    content, seq, source_seq, *_ = entry
+    return str(content), int(seq), int(source_seq)
 
 
 def _tail_entries(entries: Sequence[Any], originals: Sequence[Node]) -> list[int]:

@@ -244,9 +244,13 @@ class TranscriptStore(Generic[S]):
         """
         state = self.existing(session_id)
         entries = _part_of(state.contexts.current_entries(), after, limit)
-        made = self._made_messages(state, {content for content, seq in entries if seq == NO_SEQ})
-        originals = iter(self.raws(state, [seq for _, seq in entries if seq != NO_SEQ]))
-        raws = [made[name] if seq == NO_SEQ else next(originals) for name, seq in entries]
+        missing = {(content, source) for content, seq, source in entries if seq == NO_SEQ}
+        made = self._made_messages(state, missing)
+        originals = iter(self.raws(state, [seq for _, seq, _ in entries if seq != NO_SEQ]))
+        raws = [
+            made[content, source] if seq == NO_SEQ else next(originals)
+            for content, seq, source in entries
+        ]
         return state.format, raws
 
     def context_name(self, session_id: str) -> str:
@@ -255,24 +259,34 @@ class TranscriptStore(Generic[S]):
         No message is read. With redaction it is the hash of the list before redaction.
         """
         entries = self.existing(session_id).contexts.current_entries()
-        return (ROOT, *chain_hashes([content for content, _ in entries]))[-1]
+        return (ROOT, *chain_hashes([content for content, *_ in entries]))[-1]
 
-    def _made_messages(self, state: S, contents: Collection[str]) -> dict[str, JsonObject]:
-        """Return messages that compactions wrote or edited, by content hash.
+    def _made_messages(
+        self, state: S, wanted: Collection[tuple[str, int]]
+    ) -> dict[tuple[str, int], JsonObject]:
+        """Return messages that compactions wrote or edited.
+
+        The keys are the content hash and the number of the original, because two messages that
+        differ only in the form of their text have one hash.
 
         Raises:
             ArchiveDamagedError: One of them cannot be read.
         """
-        contexts = state.contexts
-        found: dict[str, JsonObject] = {}
-        newest = [] if contexts.newest is None else [contexts.newest]
-        for stored in (*newest, *contexts.by_history.values()):
-            missing = {*contents} - found.keys()
-            made = [name for name, seq, *_ in contexts.entries_of(stored) if seq == NO_SEQ]
+        records = state.contexts.records
+        found: dict[tuple[str, int], JsonObject] = {}
+        for number in sorted(records, reverse=True):
+            missing = {*wanted} - found.keys()
+            if not missing:
+                break
+            made = [
+                (content, source)
+                for content, seq, source, *_ in records[number].head["entries"]
+                if seq == NO_SEQ
+            ]
             if missing.intersection(made):
-                bodies = self.body(state, contexts.records[stored.number])
+                bodies = self.body(state, records[number])
                 found = dict(zip(made, bodies, strict=True)) | found
-        if not found.keys() >= {*contents}:
+        if not found.keys() >= {*wanted}:
             self.raws(state, [NO_SEQ])  # raises
         return found
 
@@ -434,9 +448,9 @@ class TranscriptStore(Generic[S]):
                 continue
             nodes = [*self._nodes_before(state, stored), *nodes[index + 1 :]]
             undone = receipts.index(stored.number - 1)
-            # Repairs are no compactions, but they are undone with an earlier compaction.
+            # Repairs, also without progress, are undone with an earlier compaction.
             status = self.body(state, state.receipts[stored.number - 1])["status"]
-            if undone == number or (number is None and status != "repaired"):
+            if undone == number or (number is None and status == "compacted"):
                 break
         else:
             what = "no compaction" if number is None else f"no compaction {number}"

@@ -35,9 +35,14 @@ async def undo(session: Session, archive: Archive) -> CompactResult:
     """
     request, session_id = session.request, session.session_id
     number, entries = await archive.list_before(session_id, request.undo, session.heads)
-    # Hosts move their cache markers at every call, and providers limit their number.
-    given = {content_hash(raw): raw for raw in session.given.payload}
-    payload = [given.get(e.content) or without_cache_markers(e.raw) for e in entries]
+    # Hosts move their cache markers at every call, and providers limit their number. Two messages
+    # may differ only in the form of their text and have the same hash, so the number counts, too.
+    raws = session.given.payload
+    keys = zip(session.appended.seqs, map(content_hash, raws), strict=True)
+    given = dict(zip(keys, raws, strict=True))
+    payload = [
+        given.get((e.original_seq, e.content)) or without_cache_markers(e.raw) for e in entries
+    ]
     budget = await to_thread.run_sync(_budget, payload, session)
     before = budget.before
     if before.upper > budget.trigger_tokens:

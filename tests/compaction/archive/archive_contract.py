@@ -113,6 +113,38 @@ async def context_name_is_the_hash_of_the_context(archive: Archive) -> None:
 
 
 @promise
+async def context_keeps_the_form_of_equal_texts(archive: Archive) -> None:
+    conversation = [user("one"), assistant("two"), user("three")]
+    first = await archive.append("s", parsed(*conversation), format=FORMAT)
+    forms = [user("short"), {"role": "user", "content": [{"type": "text", "text": "short"}]}]
+    for one, other in (forms, forms[::-1]):
+        entries = [
+            ContextEntry(-1, one, source_seq=0),
+            ContextEntry(1, conversation[1]),
+            ContextEntry(-1, other, source_seq=2),
+        ]
+        await archive.commit("s", receipt={}, context=entries, head=first.head)
+        _, context = await archive.context("s")
+        assert context == [one, conversation[1], other]
+
+
+@promise
+async def a_repair_without_progress_is_no_compaction(archive: Archive) -> None:
+    conversation, summary, fixed = [user("one"), assistant("two")], user("summary"), user("fixed")
+    for status in ("repaired", "no_progress"):
+        first = await archive.append(status, parsed(*conversation), format=FORMAT)
+        receipt = {"status": "compacted", "tokens": {"before": 9, "after": 5}}
+        made = ContextEntry(-1, summary)
+        await archive.commit(status, receipt=receipt, context=[made], head=first.head)
+        second = await archive.append(status, parsed(summary, user("four")), format=FORMAT)
+        repaired = [made, ContextEntry(-1, fixed, source_seq=2)]
+        await archive.commit(status, receipt={"status": status}, context=repaired, head=second.head)
+        third = await archive.append(status, parsed(summary, fixed), format=FORMAT)
+        number, entries = await archive.list_before(status, None, third.heads)
+        assert (number, [entry.raw for entry in entries]) == (0, [*conversation, user("four")])
+
+
+@promise
 async def append_writes_only_new_messages_when_a_window_slides(archive: Archive) -> None:
     conversation = [user(f"word {n}") if n % 2 else assistant(f"answer {n}") for n in range(120)]
     for stop in range(2, 121, 2):

@@ -118,11 +118,51 @@ async def test_auto_compacts_an_undone_list_only_when_it_exceeds_the_window(
         assert full.status == "compacted"
 
 
+# By format that accepts a string for a text: the type of a text block of the user.
+TEXT_TYPES = {"anthropic": "text", "openai-chat": "text", "openai-responses": "input_text"}
+
+
+def in_other_form(message: Json, format: str) -> Json:
+    """Return a message with its text as a block if it is a string, and the other way round."""
+    kind = TEXT_TYPES.get(format)
+    if format == "openai-responses" and message.get("role") == "assistant":
+        kind = "output_text"
+    for key in ("content", "output"):
+        match message.get(key):
+            case str(words) if words and kind:
+                return {**message, key: [{"type": kind, "text": words}]}
+            case [{"type": found, "text": words, **more}] if found == kind and not more:
+                return {**message, key: words}
+            case _:
+                pass
+    return message
+
+
+@pytest.mark.parametrize("mode", ["full", "micro"])
+@pytest.mark.parametrize("format", FORMATS)
+async def test_undo_keeps_the_form_of_equal_texts(format: str, mode: Mode) -> None:
+    request = request_for(format, mode=mode, target_tokens=2_000)
+    whole = render(turns(TURNS), format)
+    other = [in_other_form(message, format) for message in whole]
+    assert (other != whole) == (format in TEXT_TYPES)
+    for added in ([whole, other], [other, whole]):
+        async with temporary_archive() as archive:
+            await check_undo(added, request, archive)
+
+
 @st.composite
 def additions(draw: st.DrawFn) -> tuple[str, list[list[Json]]]:
-    """Generate a format, and the messages that a host adds before each of some compactions."""
+    """Generate a format, and the messages that a host adds before each of some compactions.
+
+    Some repeat all messages so far, with the other form of their texts.
+    """
     format = draw(st.sampled_from(FORMATS))
-    return format, draw(st.lists(conversations(format), min_size=1, max_size=3))
+    added = draw(st.lists(conversations(format), min_size=1, max_size=3))
+    if draw(st.booleans()):
+        place = draw(st.integers(1, len(added)))
+        repeated = [in_other_form(m, format) for messages in added[:place] for m in messages]
+        added.insert(place, repeated)
+    return format, added
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
