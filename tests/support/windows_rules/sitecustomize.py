@@ -40,8 +40,9 @@ ABSENT_NAMES = {
 }
 MAX_PATH = 259
 _RESERVED = re.compile(r"(?i)(?:con|prn|aux|nul|com[1-9]|lpt[1-9])(?:\..*)?|.*[ .]|.*[<>:\"|?*].*")
-# Folders of the system, whose names are not ours.
-_FOREIGN = ("/dev", "/proc", "/sys", "/usr", "/etc", "/root/.pyenv", "/work/base")
+# Folders of the system and of Python, whose names are not ours.
+_PYTHON = (sys.prefix, sys.base_prefix, *(path for path in sys.path if "site-packages" in path))
+_FOREIGN = ("/dev", "/proc", "/sys", "/usr", "/etc", *_PYTHON)
 O_BINARY = 0x0800_0000
 
 
