@@ -293,7 +293,7 @@ def _warnings(done: Finished, secrets: JsonObject | None, *, was_cut: bool) -> t
         ),
         unproven_summary_warning(context.messages),
         changed_warning(done.plan.files.states),
-        *_secret_warnings(secrets),
+        *_secret_warnings(secrets, is_plan=done.context.request.mode == "plan"),
     )
     return tuple(filter(None, warnings))
 
@@ -473,15 +473,13 @@ def redaction_report(
     return {"mode": mode, **{gate: dict(kinds) for gate, kinds in found.items()}}
 
 
-def _secret_warnings(secrets: JsonObject | None) -> tuple[str, ...]:
+def _secret_warnings(secrets: JsonObject | None, *, is_plan: bool) -> tuple[str, ...]:
     if secrets is None or secrets["mode"] != "warn" or not secrets["archived"]:
         return ()
     kinds: Mapping[str, int] = secrets["archived"]
     names = ", ".join(f"{kind} ({count})" for kind, count in sorted(kinds.items()))
-    return (
-        f"{sum(kinds.values())} possible secrets were archived unchanged: {names}. Turn redaction "
-        "on to remove them.",
-    )
+    action = "A compaction archives" if is_plan else "This call archived"
+    return (f"{action} possible secrets unchanged: {names}. Turn redaction on to remove them.",)
 
 
 def _count_secrets(messages: Sequence[Message]) -> Mapping[str, int]:

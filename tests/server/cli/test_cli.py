@@ -46,6 +46,10 @@ def transcript(tmp_path: Path) -> Path:
     return path
 
 
+def archived_files(folder: Path) -> list[Path]:
+    return [path for path in (folder / "archive").rglob("*") if path.is_file()]
+
+
 def process(
     folder: Path, *arguments: str, stdout: IO[bytes] | int = subprocess.PIPE, stdin: bytes = b""
 ) -> "subprocess.CompletedProcess[bytes]":
@@ -193,6 +197,18 @@ def test_compact_names_no_pointers_of_a_plan_and_reports_an_earlier_compaction(
     again = run("compact", transcript).stdout
     assert f"Earlier compaction: replaced the first {len(conversation())} messages by" in again
     assert "Compacted" not in again, "the second run changes nothing"
+
+
+def test_plan_does_not_say_that_secrets_were_archived(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "secret.json"
+    key = "ghp_" + "a1B2c3D4e5" * 4
+    path.write_text(json.dumps([{"role": "user", "content": key[:40]}]), encoding="utf-8")
+    planned = run("compact", path, "--mode", "plan").stdout
+    assert "A compaction archives possible secrets unchanged" in " ".join(planned.split())
+    assert not any(key[:40].encode() in p.read_bytes() for p in archived_files(tmp_path))
+    done = run("compact", path).stdout
+    assert "archived possible secrets unchanged" in " ".join(done.split())
+    assert any(key[:40].encode() in p.read_bytes() for p in archived_files(tmp_path))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")

@@ -73,7 +73,7 @@ async def test_warn_mode_counts_secrets_and_changes_nothing(tmp_path: Path) -> N
         "generic api key": 1,
     }
     assert reply["receipt"]["redaction"]["shown"]
-    assert any("3 possible secrets" in warning for warning in reply["warnings"])
+    assert any("archived possible secrets" in warning for warning in reply["warnings"])
     for secret in (GITHUB, ANTHROPIC, PASSWORD):
         assert secret in archived
 
