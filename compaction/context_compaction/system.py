@@ -17,7 +17,7 @@ from functools import cache
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
@@ -229,6 +229,31 @@ def is_running(pid: int) -> bool:
 def without_window() -> dict[str, Any]:
     """Return the arguments of `Popen` with which a process opens no window on Windows."""
     return {"creationflags": _NO_WINDOW} if IS_WINDOWS else {}
+
+
+def desktop_environment() -> dict[str, str]:
+    """Return the environment of programs that are started from a desktop.
+
+    Outside Windows such a program does not get the `PATH` that the user's shell sets.
+    """
+    if IS_WINDOWS:
+        return dict(os.environ)
+    user = {name: os.environ[name] for name in ("HOME", "USER") if name in os.environ}
+    return {**user, "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}
+
+
+def user_folder(kind: Literal["data", "cache", "state"]) -> Path:
+    """Return the folder of this user for files of this program.
+
+    On Windows it is outside AppData, of which Claude Desktop from the Microsoft Store and the
+    servers that it starts see a copy. Other programs would not find what they write there.
+    """
+    if IS_WINDOWS:
+        return Path.home() / ".mcp-server-compaction" / kind
+    import platformdirs  # not at the start, because hooks must start fast
+
+    path_of: Callable[[str], Path] = getattr(platformdirs, f"user_{kind}_path")
+    return path_of("mcp-server-compaction")
 
 
 def find_program(name: str) -> str:

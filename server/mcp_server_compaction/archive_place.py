@@ -4,6 +4,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from context_compaction import SettingsError
+from context_compaction.system import user_folder
 
 ARCHIVE_VARIABLE = "MCP_COMPACTION_ARCHIVE"
 _SCHEMES = ("postgresql", "postgres")
@@ -26,8 +27,8 @@ def archive_place(name: str | None) -> tuple[Path, str | None]:
                 f"Unknown archive address {scheme}://…. Name a folder or postgresql://… with "
                 f"--archive or {ARCHIVE_VARIABLE}."
             )
-        return _user_folder() / "remote" / _key_of(name), name
-    folder = Path(name).expanduser().absolute() if name else _user_folder()
+        return user_folder("data") / "remote" / _key_of(name), name
+    folder = Path(name).expanduser().absolute() if name else user_folder("data")
     try:
         is_taken = name and folder.exists() and not folder.is_dir()
     except OSError as error:  # The file system does not allow this name.
@@ -35,12 +36,6 @@ def archive_place(name: str | None) -> tuple[Path, str | None]:
     if is_taken:
         raise SettingsError(f"Cannot use {folder} as archive: it is not a folder. {_FIX}")
     return folder, None
-
-
-def _user_folder() -> Path:
-    import platformdirs  # only for the default folder, because hooks must start fast
-
-    return Path(platformdirs.user_data_dir("mcp-server-compaction", appauthor=False))
 
 
 def _key_of(address: str) -> str:

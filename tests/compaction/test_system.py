@@ -26,6 +26,16 @@ def test_command_line_is_quoted_for_the_shell_of_windows() -> None:
 
 
 @pytest.mark.usefixtures("windows")
+def test_files_of_the_user_are_outside_of_appdata_which_packages_see_a_copy_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    assert system.user_folder("data") == tmp_path / ".mcp-server-compaction/data"
+    monkeypatch.setenv("SYSTEMROOT", "W")  # without it, Windows cannot start Python
+    assert system.desktop_environment()["SYSTEMROOT"] == "W"
+
+
+@pytest.mark.usefixtures("windows")
 @pytest.mark.parametrize("path", [r"\\198.51.100.7\share\a.txt", "//198.51.100.7/share/a.txt"])
 async def test_roots_refuse_a_network_path_before_they_look_at_it(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

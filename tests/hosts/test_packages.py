@@ -132,7 +132,7 @@ def test_doctor_reports_a_package_and_a_second_registration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr("mcp_server_compaction.hosts.checking.START_SECONDS", WAIT_SECONDS)
+    monkeypatch.setattr("mcp_server_compaction.hosts.checking.TOTAL_SECONDS", WAIT_SECONDS)
     _install_program(tmp_path)
 
     def run(*arguments: str, code: int = 0) -> str:

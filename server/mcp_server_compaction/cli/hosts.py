@@ -3,19 +3,18 @@
 import difflib
 import os
 import platform
-import shlex
 import sqlite3
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import anyio
 import click
-from context_compaction import ArchiveError, Health, SettingsError, VocabularyError, open_archive
+from context_compaction import SettingsError, VocabularyError
+from context_compaction.system import command_line
 
 from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
 from mcp_server_compaction.cli.terminal import answer, config_of, json_option, say, say_exactly
@@ -33,7 +32,7 @@ from mcp_server_compaction.hosts.catalog import (
     installed_hosts,
     this_user,
 )
-from mcp_server_compaction.hosts.checking import Finding, check_host
+from mcp_server_compaction.hosts.checking import Finding, check_host, deadline, run_checks
 from mcp_server_compaction.hosts.config_text import changed_text
 from mcp_server_compaction.hosts.installing import (
     Change,
@@ -48,13 +47,12 @@ from mcp_server_compaction.hosts.installing import (
     this_program,
 )
 from mcp_server_compaction.own_command import SCRIPT, own_command
-from mcp_server_compaction.viewer.formatting import size
 
 # A reset of the write-ahead log could corrupt a database that several processes write:
 # SQLite 3.7.0 to 3.51.2, fixed in 3.51.3 (13 March 2026).
 _WAL_FIXED = (3, 51, 3)
 _PROBLEM = "PROBLEM: "
-_ARCHIVE_SECONDS = 2.0
+_NOT_CHECKED = "not checked in time: the computer is busy, a folder does not answer, or it is huge"
 
 _host = click.argument("host_name", metavar="HOST", type=click.Choice(tuple(HOSTS)))
 _optional_host = click.argument(
@@ -264,61 +262,69 @@ def _print_entry(host: Host, scope: ConfigScope, installation: Installation) -> 
 @json_option
 @click.pass_context
 def doctor(context: click.Context, host_name: str | None, as_json: bool) -> None:
-    """Check versions, vocabulary, archive, roots, summary writers and proxies.
+    """Check versions, vocabulary, archive, roots, summary writers and proxies, within 3 seconds.
 
     With HOST, check its configuration and start the server as HOST does. The exit code is 1 if
     there is a problem.
     """
+    end_seconds = deadline()
     if host_name is not None:
-        findings = anyio.run(_print_findings, HOSTS[host_name], not as_json)
+        findings: list[Finding] = []
+        for finding in check_host(HOSTS[host_name], this_user(), end_seconds):
+            findings.append(finding)
+            if not as_json:
+                say(f"{'ok     ' if finding.is_ok else 'PROBLEM'}  {finding.text}")
         is_ok = all(finding.is_ok for finding in findings)
-        if as_json:
-            answer(True, [asdict(finding) for finding in findings], "")
+        report: object = [asdict(finding) for finding in findings]
     else:
         sections: dict[str, list[str]] = {}
-        for name, lines in _check_program(config_of(context)):
+        for name, found in run_checks(_program_checks(context), end_seconds):
+            lines = [_NOT_CHECKED] if found is None else found
             sections[name] = lines
-            if not as_json:
-                for index, line in enumerate(lines):
-                    say(f"{'' if index else name:<22} {line}")
+            for index, line in enumerate(() if as_json else lines):
+                say(f"{'' if index else name:<22} {line}")
         is_ok = not any(line.startswith(_PROBLEM) for texts in sections.values() for line in texts)
-        if as_json:
-            answer(True, sections, "")
+        report = sections
+    if as_json:
+        answer(True, report, "")
     if not is_ok:
         raise click.exceptions.Exit(1)
 
 
-async def _print_findings(host: Host, prints: bool) -> list[Finding]:
-    """Return the findings of the checks of a host, each printed as soon as it is known."""
-    findings: list[Finding] = []
-    async for finding in check_host(host, this_user()):
-        findings.append(finding)
-        if prints:
-            say(f"{'ok     ' if finding.is_ok else 'PROBLEM'}  {finding.text}")
-    return findings
+def _program_checks(context: click.Context) -> dict[str, Callable[[], list[str]]]:
+    """Return the check of each part of the program; each returns lines for people."""
+    return {
+        "mcp-server-compaction": lambda: [version("mcp-server-compaction")],
+        "python": lambda: [platform.python_version()],
+        "sqlite": _check_sqlite,
+        "mcp": lambda: [version("mcp")],
+        "tiktoken": lambda: [version("tiktoken")],
+        "roots": lambda: _check_roots(config_of(context)),
+        "summary writers": lambda: _check_writers(config_of(context)),
+        "proxy": lambda: _check_proxies(config_of(context)),
+        "vocabulary": _check_vocabulary,
+        "archive": lambda: _check_archive(config_of(context)),
+    }
 
 
-def _check_program(config: Config) -> Iterator[tuple[str, list[str]]]:
-    """Yield the name and the state of each part of the program, each as soon as it is known."""
-    from mcp_server_compaction.protocol.writers import writer_lines
-
+def _check_sqlite() -> list[str]:
     is_fixed = sqlite3.sqlite_version_info >= _WAL_FIXED
     fault = "rarely damages the search index, which is then rebuilt; fixed in 3.51.3"
-    wal = "" if is_fixed else f" ({fault})"
+    return [sqlite3.sqlite_version + ("" if is_fixed else f" ({fault})")]
+
+
+def _check_roots(config: Config) -> list[str]:
     folders = [str(folder) for folder in config.roots.folders]
-    yield "mcp-server-compaction", [version("mcp-server-compaction")]
-    yield "python", [platform.python_version()]
-    yield "sqlite", [sqlite3.sqlite_version + wal]
-    yield "mcp", [version("mcp")]
-    yield "tiktoken", [version("tiktoken")]
-    yield "roots", folders or [f"none: tools cannot read files (set {ROOTS_VARIABLE} or --root)"]
-    yield "summary writers", [*writer_lines(config)]
-    yield "proxy", _proxy_lines(config)
-    yield "vocabulary", [_check_vocabulary()]
-    yield from _check_archive(config).items()
+    return folders or [f"none: tools cannot read files (set {ROOTS_VARIABLE} or --root)"]
 
 
-def _proxy_lines(config: Config) -> list[str]:
+def _check_writers(config: Config) -> list[str]:
+    from mcp_server_compaction.protocol.writers import writer_lines
+
+    return [*writer_lines(config)]
+
+
+def _check_proxies(config: Config) -> list[str]:
     """Return the figures of running proxies; if none runs, of the last one."""
     from mcp_server_compaction.proxy.status import read_statuses
 
@@ -328,52 +334,41 @@ def _proxy_lines(config: Config) -> list[str]:
     return lines or ["not used (start a host with: mcp-server-compaction proxy run -- HOST)"]
 
 
-def _check_vocabulary() -> str:
+def _check_vocabulary() -> list[str]:
     from context_compaction import counter_for
 
     try:
         counter_for().text("hello world")
     except VocabularyError as error:
-        command = f"{shlex.quote(sys.executable)} -m pip install --force-reinstall {SCRIPT}"
-        return f"{_PROBLEM}{error} Run: {command}"
-    return "ok (o200k_base, checksum verified)"
+        pip = [sys.executable, "-m", "pip", "install", "--force-reinstall", SCRIPT]
+        return [f"{_PROBLEM}{error} Run: {command_line(pip)}"]
+    return ["ok (o200k_base, checksum verified)"]
 
 
-def _check_archive(config: Config) -> dict[str, list[str]]:
+def _check_archive(config: Config) -> list[str]:
     if config.archive_address is None and not config.archive_folder.exists():
-        return {"archive": [f"{config.archive_folder} (empty: created on first use)"]}
+        return [f"{config.archive_folder} (empty: created on first use)"]
+    from context_compaction import ArchiveError, Health, open_archive
+
+    from mcp_server_compaction.viewer.formatting import size
 
     async def health() -> Health:
         async with open_archive(config.archive) as archive:
             return await archive.health()
 
-    # In a thread of its own, because checking many gigabytes takes longer than people wait.
-    states: list[Health | ArchiveError] = []
-
-    def check() -> None:
-        try:
-            states.append(anyio.run(health))
-        except ArchiveError as error:
-            states.append(error)
-
-    thread = Thread(target=check, daemon=True)
-    thread.start()
-    thread.join(_ARCHIVE_SECONDS)
-    if not states:
-        text = f"not checked within {_ARCHIVE_SECONDS:g} s. Its size: {own_command()} usage"
-        return {"archive": [f"{config.archive_address or config.archive_folder}: {text}"]}
-    [state] = states
-    if isinstance(state, ArchiveError):
+    try:
+        state = anyio.run(health)
+    except ArchiveError as error:
         command = f"{own_command()} --archive DIR doctor"
-        return {"archive": [f"{_PROBLEM}{state} To use another folder, run: {command}"]}
-    figures = [
+        return [f"{_PROBLEM}{error} To use another folder, run: {command}"]
+    return [
         state.location,
         f"{state.session_count} sessions, {state.message_count} messages, "
         f"{state.output_count} outputs",
         f"log {size(state.log_bytes)}, outputs {size(state.blob_bytes)}, "
         f"index {size(state.index_bytes)}",
+        *(state.problems or ["health: ok"]),
     ]
-    return {"archive": figures, "archive health": list(state.problems) or ["ok"]}
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

@@ -4,7 +4,7 @@ import os
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -37,6 +37,18 @@ class UserFolders:
         """Return the folder that an environment variable contains, or the default."""
         folder = self.environment.get(variable)
         return Path(folder) if folder else default
+
+    def in_package(self, pattern: str) -> "UserFolders":
+        """Return the folders that a program from the Microsoft Store sees, if it is installed.
+
+        Windows gives such a program a copy of `APPDATA`, which is read before the original.
+        """
+        local = self.from_variable("LOCALAPPDATA", self.home / "AppData" / "Local")
+        copies = [path / "LocalCache" / "Roaming" for path in local.glob(f"Packages/{pattern}")]
+        if not copies:
+            return self
+        folder = str(max(copies, key=Path.exists))
+        return replace(self, environment={**self.environment, "APPDATA": folder})
 
     def file(self, template: str) -> Path:
         """Return the path of a template such as `{codex}/config.toml`.
@@ -110,6 +122,7 @@ class Host:
         after: Instruction for the user after the server was registered.
         project: Template of a project's configuration file; None if the host has none.
         user_windows: Template of the user's file on Windows; None if it is the same.
+        package: Pattern of the name of its package from the Microsoft Store; None if it has none.
         format: Format of the configuration.
         entry: Entry of a server in the configuration. Placeholders are `@program` (first word of
             the command), `@arguments` (list of the other words) and `@words` (list of all words).
@@ -123,6 +136,7 @@ class Host:
     after: str
     project: str | None = None
     user_windows: str | None = None
+    package: str | None = None
     format: Literal["json", "toml", "yaml"] = "json"
     entry: Mapping[str, Json] = field(
         default_factory=lambda: {"command": "@program", "args": "@arguments"}
@@ -134,6 +148,7 @@ class Host:
         template = self.user if scope == "user" else self.project
         if scope == "user" and folders.platform == "win32":
             template = self.user_windows or template
+            folders = folders.in_package(self.package) if self.package else folders
         if template is None:
             return None
         path = folders.file(template)

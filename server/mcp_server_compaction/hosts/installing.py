@@ -18,7 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from context_compaction import SettingsError, make_folder, put_file
-from context_compaction.system import command_line
+from context_compaction.system import command_line, user_folder
 
 from mcp_server_compaction.hosts import Json
 from mcp_server_compaction.hosts.catalog import (
@@ -35,7 +35,8 @@ from mcp_server_compaction.wrap.servers import SECTION as WRAP_SECTION
 from mcp_server_compaction.wrap.servers import server_of
 
 _MODULE = "mcp_server_compaction"
-_HOOK_COMMAND = re.compile(r"mcp[-_]server[-_]compaction(?:\.exe)?['\"]? hook\b")
+# The program may have a quote behind it, in the text of a JSON file with a backslash.
+_HOOK_COMMAND = re.compile(r"mcp[-_]server[-_]compaction(?:\.exe)?['\"\\]* hook\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,11 +264,8 @@ def delete_created_folders(changes: Sequence[Change]) -> None:
 
 def _state_file(path: Path, suffix: str) -> Path:
     """Return the file in which `install` saves something about a host's file."""
-    import platformdirs
-
     key = hashlib.blake2b(str(path).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
-    folder = platformdirs.user_state_path(SCRIPT, appauthor=False) / "host-files"
-    return folder / f"{path.name}.{key}.{suffix}"
+    return user_folder("state") / "host-files" / f"{path.name}.{key}.{suffix}"
 
 
 def config_file(host: Host, scope: ConfigScope, folders: UserFolders) -> Path:

@@ -221,7 +221,10 @@ def test_error_is_one_line_when_the_output_cannot_be_written(tmp_path: Path) -> 
     ]
 
 
-def test_doctor_checks_every_part_of_the_program(run: Run, transcript: Path) -> None:
+def test_doctor_checks_every_part_of_the_program(
+    run: Run, transcript: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp_server_compaction.hosts.checking.TOTAL_SECONDS", 150)
     assert "created on first use" in run("doctor").stdout
     run("compact", transcript, "--mode", "record")
     report = json.loads(run("doctor", "--json").stdout)

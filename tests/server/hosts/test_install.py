@@ -2,20 +2,31 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from context_compaction.system import IS_WINDOWS
+from context_compaction import system
+from context_compaction.system import IS_WINDOWS, is_running
 from mcp_server_compaction.cli import main
 from mcp_server_compaction.hosts.catalog import HOSTS, UserFolders
-from mcp_server_compaction.hosts.installing import this_program
+from mcp_server_compaction.hosts.checking import run_checks
+from mcp_server_compaction.hosts.installing import (
+    Installation,
+    are_hooks_registered,
+    plan_install,
+    plan_uninstall,
+    this_program,
+)
 from ruamel.yaml import YAML
 
 Run = Callable[..., str]
@@ -91,11 +102,16 @@ CASES = [
         "opencode.json",
         ".config/opencode/plugins/mcp-server-compaction.js",
     ),
-    Case("zed", ".config/zed/settings.json", "context_servers", ".zed/settings.json"),
+    Case(
+        "zed",
+        f".config/{'Zed' if IS_WINDOWS else 'zed'}/settings.json",
+        "context_servers",
+        ".zed/settings.json",
+    ),
     Case("windsurf", ".codeium/windsurf/mcp_config.json", "mcpServers"),
     Case(
         "goose",
-        f".config/{'Block/goose/config' if sys.platform == 'win32' else 'goose'}/config.yaml",
+        f".config/{'Block/goose/config' if IS_WINDOWS else 'goose'}/config.yaml",
         "extensions",
     ),
 ]
@@ -153,6 +169,11 @@ def write_file(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode("utf-8"))
     return path
+
+
+def slashed(path: Path) -> str:
+    """Return the text of a file with / in its paths, which may be paths of Windows as JSON."""
+    return re.sub(r"\\+", "/", path.read_text("utf-8"))
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
@@ -337,7 +358,8 @@ def test_install_keeps_earlier_flags_when_it_runs_again(home: Path, run: Run) ->
     file = home / ".cursor/mcp.json"
 
     def arguments() -> list[str]:
-        return value_of(file)["mcpServers"]["compaction"]["args"]
+        entry = value_of(file)["mcpServers"]["compaction"]
+        return [entry["command"], *entry["args"]][len(this_program()) :]
 
     run("--redaction", "on", "install", "cursor", "--root", home)
     value = value_of(file)
@@ -349,8 +371,10 @@ def test_install_keeps_earlier_flags_when_it_runs_again(home: Path, run: Run) ->
     run("--archive", home / "kept", "install", "cursor", "--root", home / "project")
     project = ["--root", str(home / "project"), "--archive", str(home / "kept")]
     assert arguments() == ["--redaction", "on", *project]
-    assert f"--archive {home / 'kept'} --redaction on" in (home / ".cursor/hooks.json").read_text()
-    value["mcpServers"]["compaction"]["args"] = ["--archive=old", "serve", "--http"]
+    flags = f"--archive {(home / 'kept').as_posix()} --redaction on"
+    assert flags in slashed(home / ".cursor/hooks.json")
+    old = [*this_program()[1:], "--archive=old", "serve", "--http"]
+    value["mcpServers"]["compaction"]["args"] = old
     write_file(file, json.dumps(value))
     run("install", "cursor", "--root", home)
     assert arguments() == ["--archive=old", "--root", str(home), "serve", "--http"]
@@ -363,7 +387,7 @@ def test_install_updates_registered_hooks_when_it_runs_without_the_hooks_option(
     run("install", case.name, "--hooks")
     output = run("--archive", home / "kept", "install", case.name)
     assert "add --hooks" not in output
-    assert str(home / "kept") in (home / case.hook_file).read_text("utf-8")
+    assert (home / "kept").as_posix() in slashed(home / case.hook_file)
     after = files_below(home)
     assert run("install", case.name).endswith("nothing was changed.\n")
     assert files_below(home) == after
@@ -396,7 +420,21 @@ def test_install_keeps_a_symbolic_link_and_the_mode_of_its_file(home: Path, run:
 )
 def test_host_file_is_in_the_settings_folder_of_the_platform(platform: str, expected: str) -> None:
     folders = UserFolders(Path("/h"), Path("/p"), {"APPDATA": "/roaming"}, platform)
-    assert str(HOSTS["claude-desktop"].file(folders, "user")) == expected
+    assert HOSTS["claude-desktop"].file(folders, "user") == Path(expected)
+
+
+def test_host_file_is_in_the_package_of_claude_desktop_when_windows_has_one(tmp_path: Path) -> None:
+    local = tmp_path / "Local"
+    environment = {"APPDATA": str(tmp_path / "Roaming"), "LOCALAPPDATA": str(local)}
+    folders = UserFolders(tmp_path, tmp_path, environment, "win32")
+    plain = write_file(tmp_path / "Roaming/Claude/claude_desktop_config.json", "{}")
+    assert HOSTS["claude-desktop"].file(folders, "user") == plain
+    (local / "Packages/Claude_0removed").mkdir(parents=True)
+    package = local / "Packages/Claude_pzs8sxrjxfjjc/LocalCache/Roaming"
+    package.mkdir(parents=True)
+    expected = package / "Claude/claude_desktop_config.json"
+    assert HOSTS["claude-desktop"].file(folders, "user") == expected
+    assert HOSTS["zed"].file(folders, "user") == tmp_path / "Roaming/Zed/settings.json"
 
 
 def test_install_uses_the_folder_that_an_environment_variable_sets(home: Path, run: Run) -> None:
@@ -429,7 +467,7 @@ def test_install_adds_to_toml_with_inline_tables(run: Run, home: Path, text: str
 def test_doctor_reports_missing_hooks_and_a_server_that_does_not_start(
     home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcp_server_compaction.hosts.checking.START_SECONDS", 150)
+    monkeypatch.setattr("mcp_server_compaction.hosts.checking.TOTAL_SECONDS", 150)
 
     def doctor(code: int = 1) -> str:
         done = CliRunner().invoke(main, ["doctor", "codex"], catch_exceptions=False)
@@ -452,10 +490,12 @@ def test_doctor_reports_missing_hooks_and_a_server_that_does_not_start(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a shell script as server")
 @pytest.mark.posix("terminals and scripts with #!")
-def test_doctor_prints_a_finding_before_the_next_check_ends(home: Path, run: Run) -> None:
+def test_doctor_prints_each_finding_at_once_and_ends_when_the_server_hangs(
+    home: Path, run: Run
+) -> None:
     run("install", "codex")
     path = home / ".codex/config.toml"
-    silent = write_file(home / "silent-server", "#!/bin/sh\nexec sleep 1000\n")
+    silent = write_file(home / "silent", f"#!/bin/sh\necho $$ >{home}/pid\nexec sleep 1000\n")
     silent.chmod(0o755)
     path.write_text(path.read_text("utf-8").replace(this_program()[0], str(silent)), "utf-8")
     command = [*this_program(), "doctor", "codex"]
@@ -463,7 +503,33 @@ def test_doctor_prints_a_finding_before_the_next_check_ends(home: Path, run: Run
         assert doctor.stdout is not None
         assert "registered in" in doctor.stdout.readline()
         assert doctor.poll() is None
-        doctor.terminate()
+        assert "has not answered in time" in doctor.stdout.read()
+    assert doctor.returncode == 1
+    assert not is_running(int((home / "pid").read_text("ascii")))
+
+
+def test_checks_that_hang_are_named_and_the_others_have_results() -> None:
+    hanging = Event()
+    checks = {"hangs": hanging.wait, "quick": lambda: True, "hangs too": hanging.wait}
+    results = dict(run_checks(checks, time.monotonic() + 0.1))
+    assert results == {"hangs": None, "quick": True, "hangs too": None}
+    hanging.set()
+
+
+def test_hooks_are_found_when_their_program_is_in_a_folder_of_windows_with_a_space(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system, "IS_WINDOWS", True)
+    program = [r"C:\Users\Ann Lee\Scripts\mcp-server-compaction.exe"]
+    host, folders = HOSTS["cursor"], UserFolders(home, home / "project", {})
+    changes = plan_install(host, "user", folders, Installation(program, with_hooks=True))
+    for change in changes:
+        write_file(change.path, change.after or "")
+    handler = value_of(home / ".cursor/hooks.json")["hooks"]["stop"][0]
+    assert handler["command"].startswith(f'"{program[0]}" hook stop')
+    assert value_of(home / ".cursor/mcp.json")["mcpServers"]["compaction"]["command"] == program[0]
+    assert are_hooks_registered(host, "user", folders)
+    assert {change.after for change in plan_uninstall(host, "user", folders)} == {None}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
@@ -486,3 +552,32 @@ def test_program_prints_help_on_a_terminal_when_it_gets_no_arguments(tmp_path: P
     finally:
         os.close(leader)
         os.close(follower)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+@pytest.mark.posix("pseudo-terminals")
+def test_install_asks_on_a_terminal_for_each_host_that_it_finds(home: Path) -> None:
+    import pty
+
+    for name in (".codex", ".cursor", ".gemini"):
+        (home / name).mkdir()
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "mcp_server_compaction", "install"]
+    streams = {"stdin": follower, "stdout": follower, "stderr": follower}
+    with subprocess.Popen(command, **streams, env={**os.environ, "TERM": "dumb"}) as process:
+        os.close(follower)
+        for question, reply in (
+            ("Register in Codex? [Y/n]: ", "n"),
+            ("Register in Cursor? [Y/n]: ", "perhaps"),
+            ("Register in Cursor? [Y/n]: ", ""),
+            ("Register in Gemini CLI? [Y/n]: ", "yes"),
+        ):
+            shown = ""
+            while not shown.endswith(question):
+                shown += os.read(leader, 4_096).decode()
+            os.write(leader, f"{reply}\n".encode())
+        assert process.wait() == 0
+        assert str(home / ".cursor/mcp.json") in os.read(leader, 65_536).decode()
+    os.close(leader)
+    found = {name for name in files_below(home) if not name.startswith(".local")}
+    assert found == {".cursor/mcp.json", ".gemini/settings.json"}

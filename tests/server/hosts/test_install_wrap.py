@@ -9,7 +9,7 @@ from mcp_server_compaction.hosts import config_text
 from mcp_server_compaction.hosts.catalog import UserFolders
 from mcp_server_compaction.wrap.servers import read_servers
 
-from tests.server.hosts.test_install import Run, files_below, home, run, write_file
+from tests.server.hosts.test_install import CASES, Run, files_below, home, run, write_file
 
 __all__ = ["home", "run"]  # fixtures
 
@@ -108,8 +108,7 @@ def test_wrap_moves_the_other_servers_and_uninstall_returns_them_exactly(
 def test_uninstall_returns_servers_and_keeps_what_the_user_changed_since(
     home: Path, run: Run, host: str
 ) -> None:
-    place = ".config/goose/config.yaml" if host == "goose" else PLACES["claude-desktop", "linux"]
-    file = write_file(home / place, sample(host))
+    file = write_file(home / next(case.file for case in CASES if case.name == host), sample(host))
     run("install", host, "--wrap", "files")
     text = file.read_text("utf-8")
     assert "remote" in text

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
 
 from anyio import CancelScope, CapacityLimiter, Lock, to_thread
-from platformdirs import user_cache_path
 
 from context_compaction.archive.archive import Archive
 from context_compaction.archive.local.durable_files import (
@@ -37,7 +36,7 @@ from context_compaction.archive.values import AccessToken, Health, SessionInfo, 
 from context_compaction.errors import ArchiveError, NotFoundError, SettingsError
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import DEFAULT_TENANT
-from context_compaction.system import delete_file, sync_folder
+from context_compaction.system import delete_file, sync_folder, user_folder
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -281,7 +280,7 @@ class LocalArchive(Archive):
 
     def _index_folder(self) -> Path:
         """Return the folder of indexes, or a temporary one if that folder is read-only."""
-        folder = self._index_root or user_cache_path("mcp-server-compaction") / "index"
+        folder = self._index_root or user_folder("cache") / "index"
         try:
             make_folder(folder)
             with tempfile.TemporaryFile(dir=folder):
