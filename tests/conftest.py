@@ -30,7 +30,7 @@ for variable in [name for name in os.environ if name.startswith("MCP_COMPACTION_
     os.environ.pop(variable, None)
 
 # No test may import the sessions of the person who runs it.
-os.environ["MCP_COMPACTION_IMPORT"] = "off"
+os.environ["MCP_COMPACTION_IMPORT_SESSIONS"] = "off"
 
 
 @pytest.fixture

@@ -173,7 +173,8 @@ _COMMON_FIELDS = ("crc", "n", "kind", "ts", "last", "body")
 
 def _environment() -> str:
     described = texts()["environment"]
-    names = [value for name, value in vars(config).items() if name.endswith("_VARIABLE")]
+    options = [option.envvar for option in cli.main.params if option.envvar]
+    names = [*options, config.POLICY_VARIABLE, config.MODEL_VARIABLE]
     check_names(described, names, "environment variables")
     rows = [
         [code(name), code(text["flag"]) if "flag" in text else "", text["default"], text["does"]]

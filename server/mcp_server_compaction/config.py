@@ -8,33 +8,27 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
+import click
 from context_compaction import Roots, SettingsError, default_folders, roots_of
-
-if TYPE_CHECKING:
-    from context_compaction import RedactionMode
 
 from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE as ARCHIVE_VARIABLE
 from mcp_server_compaction.archive_place import archive_place
+from mcp_server_compaction.options import NewFile, Port, Positive
 
 ROOTS_VARIABLE = "MCP_COMPACTION_ROOTS"
 POLICY_VARIABLE = "MCP_COMPACTION_POLICY"
 MODEL_VARIABLE = "MCP_COMPACTION_MODEL"
 SUMMARIZER_VARIABLE = "MCP_COMPACTION_SUMMARIZER"
-SUMMARIZER_MODEL_VARIABLE = "MCP_COMPACTION_SUMMARIZER_MODEL"
-SUMMARIZER_URL_VARIABLE = "MCP_COMPACTION_SUMMARIZER_URL"
-SUMMARIZER_KEY_ENV_VARIABLE = "MCP_COMPACTION_SUMMARIZER_KEY_ENV"
-SUMMARIZER_WINDOW_VARIABLE = "MCP_COMPACTION_SUMMARIZER_WINDOW"
-SUMMARIZER_TIMEOUT_VARIABLE = "MCP_COMPACTION_SUMMARIZER_TIMEOUT"
-REDACTION_VARIABLE = "MCP_COMPACTION_REDACTION"
-IMPORT_VARIABLE = "MCP_COMPACTION_IMPORT"
 
 NO_ROOTS = Roots()
 # Claude Desktop waits four minutes for a tool, other hosts one or two.
 SUMMARY_SECONDS = 120
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 
+# The library's `RedactionMode`, whose module is slow to import.
+Redaction: TypeAlias = Literal["off", "warn", "on"]
 WriterName: TypeAlias = Literal["auto", "extractive", "host", "model", "sampling"]
 
 
@@ -81,7 +75,7 @@ class Config:
     policy: str = "default"
     model: str | None = None
     summaries: Summaries = Summaries()
-    redaction: "RedactionMode" = "warn"
+    redaction: Redaction = "warn"
     imports_sessions: bool = False
     archive_address: str | None = field(default=None, repr=False)
 
@@ -91,18 +85,93 @@ class Config:
         return self.archive_address or self.archive_folder
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """Whether and how the server is reached over HTTP.
+
+    Options:
+        http: Serve Streamable HTTP at /mcp (default: standard input/output).
+        host: With --http: listen at this address.
+        port: With --http: listen at this port; 0 chooses a free one.
+        unix_socket: With --http: listen at this path instead, for your user only and without a
+            token.
+        workers: With --http: start this many processes.
+        public_url (URL): With --http: serve a team that calls this URL, behind a proxy with TLS
+            (default: serve your user only).
+        oauth_issuer (URL): With --public-url: accept tokens of this authorization server (default:
+            none).
+        oauth_audience (NAME): Require this audience in its tokens (default: the public URL with
+            /mcp).
+        oauth_jwks_url (URL): Read its keys from this address (default: the address in its
+            metadata).
+        oauth_tenant_claim (NAME): Read the tenant from this claim of its tokens.
+        audit_log: With --http: log to this file who read or deleted data (default: not logged).
+        metrics: With --http: serve Prometheus metrics at /metrics (default: not served).
+    """
+
+    http: bool = False
+    host: str = "127.0.0.1"
+    port: Port = 8765
+    unix_socket: Path | None = None
+    workers: Annotated[int, click.IntRange(1, 64)] = 1
+    public_url: str | None = None
+    oauth_issuer: str | None = None
+    oauth_audience: str | None = None
+    oauth_jwks_url: str | None = None
+    oauth_tenant_claim: str = "tenant"
+    audit_log: NewFile | None = None
+    metrics: bool = False
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether different processes may handle the calls of one client."""
+        return self.workers > 1 or self.public_url is not None
+
+    @property
+    def audience(self) -> str:
+        """The audience that tokens of the authorization server must have."""
+        return self.oauth_audience or f"{self.public_url}/mcp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyOptions:
+    """Options of the proxy before a model's API.
+
+    Options:
+        upstream (URL): Send requests to the API of a model at this address (default:
+            https://api.anthropic.com; with `run` the one that the host would use).
+        port: Port; 0 for a free one.
+        policy (P): Compact with this policy (default: default).
+        context_window (N): Compact for a window of N tokens (default: 0.8 of the window of model
+            and host).
+        observe: Archive and count only (default: edit requests).
+        summaries: Write summaries from extracts, or ask the caller's own model, which costs tokens.
+
+    Attributes:
+        host_window: The window for which the host compacts its context, if it is known.
+    """
+
+    upstream: str | None = None
+    port: Port = 0
+    policy: str | None = None
+    context_window: Positive | None = None
+    observe: bool = False
+    summaries: Literal["extractive", "caller"] = "extractive"
+    host_window: int | None = None
+
+
 def load_config(
     *,
     archive: str | None = None,
-    roots: Sequence[str] = (),
+    roots: tuple[Path, ...] = (),
     summarizer: WriterName | None = None,
-    summarizer_models: Sequence[str] = (),
+    summarizer_model: tuple[str, ...] = (),
     summarizer_url: str | None = None,
     summarizer_key_env: str | None = None,
-    summarizer_window: int | None = None,
-    summarizer_timeout: float | None = None,
-    redaction: "RedactionMode | None" = None,
-    imports: str | None = None,
+    summarizer_window: Annotated[int, click.IntRange(2_000)] | None = None,
+    summarizer_timeout: Annotated[int, click.IntRange(1, 3_600)] | None = None,
+    redaction: Redaction | None = None,
+    import_sessions: Literal["on", "off"] | None = None,
     over_http: bool = False,
     environment: Mapping[str, str] = os.environ,
 ) -> Config:
@@ -110,6 +179,27 @@ def load_config(
 
     Over HTTP the caller may be another user. Therefore no file is read unless roots are named, and
     no session of this user's hosts is imported.
+
+    Options:
+        archive (DIR): Use the archive in this folder or at postgresql://… (default: in your data
+            folder).
+        roots (DIR): Let tools read files in this folder; repeatable (default: the working folder
+            and hosts' transcript folders; over HTTP none).
+        summarizer (W): Write summaries with auto, extractive, host, model or sampling (default:
+            auto).
+        summarizer_model (M): Write summaries with anthropic:MODEL, openai:MODEL,
+            openai-responses:MODEL, or a model of the server at --summarizer-url; repeated, calls
+            may choose one (default: none).
+        summarizer_url (URL): Send summary requests to this address (default: the provider's own).
+        summarizer_key_env (NAME): Send the key in this environment variable with summary requests
+            (default: no key).
+        summarizer_window (N): Fit summary requests into a window of N tokens (default: of the
+            model).
+        summarizer_timeout (S): Wait at most S seconds for a summary from a model (default: 120).
+        redaction (R): Ignore (off), report (warn) or remove (on) secrets (default: warn; over HTTP
+            on).
+        import_sessions (I): Archive hosts' sessions at start: on or off (default: on; over HTTP
+            off).
 
     Raises:
         SettingsError: A root is not a folder, the archive is a file, the policy does not exist, or
@@ -125,7 +215,7 @@ def load_config(
         summaries=_summaries(
             Summaries(
                 writer=summarizer or "auto",
-                models=tuple(summarizer_models),
+                models=summarizer_model,
                 url=summarizer_url,
                 key_env=summarizer_key_env,
                 context_window=summarizer_window,
@@ -135,7 +225,7 @@ def load_config(
         ),
         # A service must not store other users' secrets.
         redaction=redaction or ("on" if over_http else "warn"),
-        imports_sessions=imports != "off" and not over_http,
+        imports_sessions=import_sessions != "off" and not over_http,
     )
 
 
@@ -168,9 +258,9 @@ def _policy(name: str | None) -> str:
     return name
 
 
-def _roots(folders: Sequence[str], *, over_http: bool) -> Roots:
+def _roots(folders: Sequence[Path], *, over_http: bool) -> Roots:
     for folder in folders:
-        if not is_folder(Path(folder).expanduser()):
+        if not is_folder(folder.expanduser()):
             raise SettingsError(
                 f"The root {folder} is not a folder. Correct --root or {ROOTS_VARIABLE} "
                 f"(separate several folders with {os.pathsep!r})."

@@ -156,7 +156,8 @@ def test_registry_entry_matches_the_configuration_of_the_program() -> None:
     (package,) = server["packages"]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert package["identifier"] == project["name"]
-    known = {value for name, value in vars(config).items() if name.endswith("_VARIABLE")}
+    known = {option.envvar for option in main.params if option.envvar}
+    known |= {config.POLICY_VARIABLE, config.MODEL_VARIABLE}
     variables = {variable["name"]: variable for variable in package["environmentVariables"]}
     assert variables.keys() == known
     assert server["repository"]["url"].endswith(server["name"].removeprefix("io.github."))
@@ -272,7 +273,9 @@ def test_plugin_of_claude_code_shortens_outputs_and_archives_sessions(
     with serve_host_model() as model:
         host = installed("claude-code", program, tmp_path, model.url)
         # Without the automatic import, only hooks archive messages.
-        host = replace(host, environment={**host.environment, "MCP_COMPACTION_IMPORT": "off"})
+        host = replace(
+            host, environment={**host.environment, "MCP_COMPACTION_IMPORT_SESSIONS": "off"}
+        )
         _install_program(host.home)
         plugin = [str(program), "plugin"]
         for validated in (ROOT, PLUGIN):

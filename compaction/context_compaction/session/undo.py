@@ -68,6 +68,7 @@ async def undo(session: Session, archive: Archive) -> CompactResult:
         "undone": number,
         "tokens": asdict(tokens),
         "context_window": window_of(request),
+        "counted_for": request.model,
     }
     await archive.commit(
         session_id,

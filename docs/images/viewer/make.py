@@ -99,7 +99,7 @@ def viewer(folder: Path) -> Generator[str]:
         **os.environ,
         "MCP_COMPACTION_ARCHIVE": str(folder / "archive"),
         "XDG_CACHE_HOME": str(folder / "cache"),
-        "MCP_COMPACTION_IMPORT": "off",
+        "MCP_COMPACTION_IMPORT_SESSIONS": "off",
     }
     command = [sys.executable, "-m", "mcp_server_compaction", "view", "--no-browser"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)  # noqa: S603

@@ -1,7 +1,7 @@
 """OAuth access tokens that an external authorization server signed (JWT, RFC 9068)."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -22,9 +22,13 @@ FETCH_SECONDS = 10.0
 _WELL_KNOWN = ("oauth-authorization-server", "openid-configuration")
 
 
-@dataclass(frozen=True, slots=True)
-class OAuthSettings:
-    """Authorization server whose tokens are accepted.
+class KeysUnreachableError(Exception):
+    """The authorization server's keys cannot be fetched."""
+
+
+@dataclass(slots=True)
+class JwtVerifier:
+    """A verifier of tokens of one authorization server, by its published keys, which may rotate.
 
     Attributes:
         issuer: Value of the claim `iss`, the address of the authorization server.
@@ -37,20 +41,9 @@ class OAuthSettings:
     audience: str
     jwks_url: str | None = None
     tenant_claim: str = "tenant"
-
-
-class KeysUnreachableError(Exception):
-    """The authorization server's keys cannot be fetched."""
-
-
-class JwtVerifier:
-    """A verifier of tokens of one issuer, by its published keys, which may rotate."""
-
-    def __init__(self, settings: OAuthSettings) -> None:
-        self._settings = settings
-        self._keys: dict[str, jwt.PyJWK] = {}
-        self._fetched_seconds = -KEYS_SECONDS
-        self._lock = anyio.Lock()
+    _keys: dict[str, jwt.PyJWK] = field(default_factory=dict[str, jwt.PyJWK])
+    _fetched_seconds: float = -KEYS_SECONDS
+    _lock: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def verify(self, token: str) -> Principal | None:
         """See `Verifier.verify`.
@@ -70,18 +63,18 @@ class JwtVerifier:
                 token,
                 key,
                 algorithms=ALGORITHMS,
-                audience=self._settings.audience,
-                issuer=self._settings.issuer,
+                audience=self.audience,
+                issuer=self.issuer,
                 leeway=LEEWAY_SECONDS,
                 options={"require": ["exp", "iss", "aud", "sub"]},
             )
-            tenant = claims.get(self._settings.tenant_claim)
+            tenant = claims.get(self.tenant_claim)
             if not isinstance(tenant, str):
                 return None
             check_tenant(tenant)
         except (jwt.InvalidTokenError, SettingsError):
             return None
-        return Principal(tenant, claims["sub"], _scopes(claims), self._settings.issuer)
+        return Principal(tenant, claims["sub"], _scopes(claims), self.issuer)
 
     async def _key(self, kid: str) -> jwt.PyJWK | None:
         async with self._lock:
@@ -95,27 +88,27 @@ class JwtVerifier:
     async def _fetch(self) -> None:
         try:
             async with httpx2.AsyncClient(timeout=FETCH_SECONDS) as http:
-                document = await _json(http, self._settings.jwks_url or await self._jwks_url(http))
+                document = await _json(http, self.jwks_url or await self._published_url(http))
             keys = [jwt.PyJWK(key) for key in document["keys"] if key.get("kid")]
         except (httpx2.HTTPError, jwt.PyJWTError, LookupError, TypeError, ValueError) as error:
             self._fetched_seconds = time.monotonic() - KEYS_SECONDS + MIN_FETCH_SECONDS
             if self._keys:
                 return  # The earlier keys stay valid until the next fetch.
             raise KeysUnreachableError(
-                f"Cannot fetch the keys of {self._settings.issuer} ({error!r}). Call again. If "
+                f"Cannot fetch the keys of {self.issuer} ({error!r}). Call again. If "
                 "that fails, check --oauth-issuer and --oauth-jwks-url."
             ) from error
         self._keys = {str(key.key_id): key for key in keys}
         self._fetched_seconds = time.monotonic()
 
-    async def _jwks_url(self, http: httpx2.AsyncClient) -> str:
+    async def _published_url(self, http: httpx2.AsyncClient) -> str:
         for name in _WELL_KNOWN:
-            url = f"{self._settings.issuer.rstrip('/')}/.well-known/{name}"
+            url = f"{self.issuer.rstrip('/')}/.well-known/{name}"
             try:
                 return str((await _json(http, url))["jwks_uri"])
             except httpx2.HTTPStatusError:
                 continue
-        raise LookupError(f"no metadata at {self._settings.issuer}")
+        raise LookupError(f"no metadata at {self.issuer}")
 
 
 async def _json(http: httpx2.AsyncClient, url: str) -> Any:

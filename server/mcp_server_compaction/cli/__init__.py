@@ -7,27 +7,15 @@ command is imported when the command is called, because hosts start the server t
 import errno
 import io
 import sys
-from functools import partial
 from importlib import import_module
-from typing import Any, get_args
+from typing import Any
 
 import click
 from context_compaction import CompactionError, QueryError, SettingsError
 
 from mcp_server_compaction.cli.terminal import Failure, WrongOption, escaped, wrapped
-from mcp_server_compaction.config import (
-    ARCHIVE_VARIABLE,
-    IMPORT_VARIABLE,
-    REDACTION_VARIABLE,
-    ROOTS_VARIABLE,
-    SUMMARIZER_KEY_ENV_VARIABLE,
-    SUMMARIZER_MODEL_VARIABLE,
-    SUMMARIZER_TIMEOUT_VARIABLE,
-    SUMMARIZER_URL_VARIABLE,
-    SUMMARIZER_VARIABLE,
-    SUMMARIZER_WINDOW_VARIABLE,
-    WriterName,
-)
+from mcp_server_compaction.config import load_config
+from mcp_server_compaction.options import options_of
 
 # The module that defines each command.
 _MODULES = {
@@ -93,89 +81,13 @@ class Program(click.Group):
             raise click.exceptions.Exit(130) from None
 
 
-# An option that an environment variable can set. Help and errors name the variable.
-_setting = partial(click.option, show_envvar=True)
-
-
 @click.group(
     cls=Program,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(package_name="mcp-server-compaction", prog_name="mcp-server-compaction")
-@_setting(
-    "--archive",
-    envvar=ARCHIVE_VARIABLE,
-    metavar="DIR",
-    help="Use the archive in this folder or at postgresql://… (default: in your data folder).",
-)
-@_setting(
-    "--root",
-    "roots",
-    envvar=ROOTS_VARIABLE,
-    metavar="DIR",
-    type=click.Path(),
-    multiple=True,
-    help="Let tools read files in this folder; repeatable (default: the working folder and hosts' "
-    "transcript folders; over HTTP none).",
-)
-@_setting(
-    "--summarizer",
-    envvar=SUMMARIZER_VARIABLE,
-    metavar="W",
-    type=click.Choice(get_args(WriterName)),
-    help="Write summaries with auto, extractive, host, model or sampling (default: auto).",
-)
-@_setting(
-    "--summarizer-model",
-    "summarizer_models",
-    envvar=SUMMARIZER_MODEL_VARIABLE,
-    metavar="M",
-    multiple=True,
-    help="Write summaries with anthropic:MODEL, openai:MODEL, openai-responses:MODEL, or a model "
-    "of the server at --summarizer-url; repeated, calls may choose one (default: none).",
-)
-@_setting(
-    "--summarizer-url",
-    envvar=SUMMARIZER_URL_VARIABLE,
-    metavar="URL",
-    help="Send summary requests to this address (default: the provider's own).",
-)
-@_setting(
-    "--summarizer-key-env",
-    envvar=SUMMARIZER_KEY_ENV_VARIABLE,
-    metavar="NAME",
-    help="Send the key in this environment variable with summary requests (default: no key).",
-)
-@_setting(
-    "--summarizer-window",
-    envvar=SUMMARIZER_WINDOW_VARIABLE,
-    metavar="N",
-    type=click.IntRange(2_000),
-    help="Fit summary requests into a window of N tokens (default: of the model).",
-)
-@_setting(
-    "--summarizer-timeout",
-    envvar=SUMMARIZER_TIMEOUT_VARIABLE,
-    metavar="S",
-    type=click.IntRange(1, 3_600),
-    help="Wait at most S seconds for a summary from a model (default: 120).",
-)
-@_setting(
-    "--redaction",
-    envvar=REDACTION_VARIABLE,
-    metavar="R",
-    type=click.Choice(("off", "warn", "on")),
-    help="Ignore (off), report (warn) or remove (on) secrets (default: warn; over HTTP on).",
-)
-@_setting(
-    "--import-sessions",
-    "imports",
-    envvar=IMPORT_VARIABLE,
-    metavar="I",
-    type=click.Choice(("on", "off")),
-    help="Archive hosts' sessions at start: on or off (default: on; over HTTP off).",
-)
+@options_of(load_config, variables="MCP_COMPACTION_")
 @click.pass_context
 def main(context: click.Context, /, **flags: Any) -> None:
     """Keep long agent conversations within the model's context window, without losing anything.

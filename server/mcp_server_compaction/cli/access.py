@@ -9,17 +9,8 @@ from context_compaction import Archive, NotFoundError
 
 from mcp_server_compaction.access.access_tokens import create_access_token
 from mcp_server_compaction.access.principal import Scope
-from mcp_server_compaction.cli.terminal import (
-    json_option,
-    say,
-    say_exactly,
-    short_time,
-    with_archive,
-)
-
-_tenant = click.option(
-    "--tenant", metavar="NAME", default="default", help="Use the archive of this tenant."
-)
+from mcp_server_compaction.cli.terminal import say, say_exactly, short_time, with_archive
+from mcp_server_compaction.options import own_options
 
 
 @click.group()
@@ -28,32 +19,38 @@ def token() -> None:
 
 
 @token.command("create")
-@_tenant
-@click.option("--user", metavar="NAME", required=True, help="Name this user in the audit log.")
-@click.option(
-    "--scope",
-    "scopes",
-    multiple=True,
-    type=click.Choice(("read", "write", "admin")),
-    default=("read", "write"),
-    help="Allow this kind of access; repeatable.",
-)
-@click.option("--days", type=float, metavar="N", help="Expire after N days (default: never).")
+@own_options
 @click.pass_context
 def token_create(
-    context: click.Context, tenant: str, user: str, scopes: tuple[Scope, ...], days: float | None
+    context: click.Context,
+    *,
+    tenant: str = "default",
+    user: str,
+    scopes: tuple[Scope, ...] = ("read", "write"),
+    days: float | None = None,
 ) -> None:
-    """Create a token and print it. It cannot be printed again."""
+    """Create a token and print it. It cannot be printed again.
+
+    Options:
+        tenant (NAME): Use the archive of this tenant.
+        user (NAME): Name this user in the audit log.
+        scopes: Allow this kind of access; repeatable.
+        days (N): Expire after N days (default: never).
+    """
     create = partial(create_access_token, user=user, scopes=scopes, days=days)
     say_exactly(with_archive(context, create, tenant))
 
 
 @token.command("list")
-@_tenant
-@json_option
+@own_options
 @click.pass_context
-def token_list(context: click.Context, tenant: str, as_json: bool) -> None:
-    """List the tokens of a tenant without their secrets."""
+def token_list(context: click.Context, *, tenant: str = "default", as_json: bool = False) -> None:
+    """List the tokens of a tenant without their secrets.
+
+    Options:
+        tenant (NAME): Use the archive of this tenant.
+        as_json: Print JSON instead of text.
+    """
     tokens = with_archive(context, lambda archive: archive.tokens(), tenant)
     if as_json:
         fields = [asdict(token) for token in tokens]
@@ -71,10 +68,16 @@ def token_list(context: click.Context, tenant: str, as_json: bool) -> None:
 
 @token.command("revoke")
 @click.argument("token_ids", nargs=-1, required=True)
-@_tenant
+@own_options
 @click.pass_context
-def token_revoke(context: click.Context, token_ids: tuple[str, ...], tenant: str) -> None:
-    """Revoke tokens. The service refuses them within 5 seconds."""
+def token_revoke(
+    context: click.Context, token_ids: tuple[str, ...], *, tenant: str = "default"
+) -> None:
+    """Revoke tokens. The service refuses them within 5 seconds.
+
+    Options:
+        tenant (NAME): Use the archive of this tenant.
+    """
 
     async def revoke(archive: Archive) -> None:
         for token_id in token_ids:

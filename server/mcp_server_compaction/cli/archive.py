@@ -3,8 +3,8 @@
 import json
 import sys
 from contextlib import nullcontext
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import anyio
 import click
@@ -12,15 +12,20 @@ from context_compaction import SNIPPET_CHARS, Archive, NotFoundError, SearchPage
 
 from mcp_server_compaction.cli.terminal import (
     escaped,
-    json_option,
     say,
     say_exactly,
     short_time,
     with_archive,
 )
+from mcp_server_compaction.options import NewFile, options_of, own_options
 from mcp_server_compaction.own_command import own_command
 from mcp_server_compaction.protocol.arguments import parse_arguments
-from mcp_server_compaction.protocol.schemas import SearchArguments
+from mcp_server_compaction.protocol.schemas import (
+    Role,
+    SearchArguments,
+    SearchKind,
+    SearchOrder,
+)
 from mcp_server_compaction.protocol.searching import (
     missing_terms_note,
     query_of,
@@ -39,54 +44,53 @@ _CHUNK_CHARS = 1_000_000
 _TITLE_CHARS = 78
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SearchOptions:
+    """Options of `search`, of which most are arguments of the tool.
+
+    Options:
+        session (S): Search this session and its sub-agents only (default: all sessions).
+        role: Search messages of this role only (default: all roles).
+        tool (NAME): Search results of this tool only (default: all).
+        path (P): Search only messages that mention this file, and results of calls on it (default:
+            all).
+        since (TIME): Search from this ISO 8601 date or time (default: no limit).
+        until (TIME): Search to this ISO 8601 date or time (default: no limit).
+        kind: Match any of the words, the exact phrase, or a regular expression.
+        order: Print the best or the newest match first.
+        limit: Print at most this many matches.
+        cursor (C): Continue an earlier search (default: start).
+        as_json: Print JSON instead of text.
+    """
+
+    session: str | None = None
+    role: Role | None = None
+    tool: str | None = None
+    path: str | None = None
+    since: str | None = None
+    until: str | None = None
+    kind: SearchKind = "words"
+    order: SearchOrder = "relevance"
+    limit: Annotated[int, click.IntRange(1, 50)] = 10
+    cursor: str | None = None
+    as_json: bool = False
+
+
 @click.command()
 @click.argument("query", nargs=-1, required=True)
-@click.option(
-    "--session",
-    "session_id",
-    metavar="S",
-    help="Search this session and its sub-agents only (default: all sessions).",
-)
-@click.option(
-    "--role",
-    type=click.Choice(["system", "user", "assistant", "tool"]),
-    help="Search messages of this role only (default: all roles).",
-)
-@click.option("--tool", metavar="NAME", help="Search results of this tool only (default: all).")
-@click.option(
-    "--path",
-    metavar="P",
-    help="Search only messages that mention this file, and results of calls on it (default: all).",
-)
-@click.option(
-    "--since", metavar="TIME", help="Search from this ISO 8601 date or time (default: no limit)."
-)
-@click.option(
-    "--until", metavar="TIME", help="Search to this ISO 8601 date or time (default: no limit)."
-)
-@click.option(
-    "--kind",
-    type=click.Choice(["words", "phrase", "regex"]),
-    default="words",
-    help="Match any of the words, the exact phrase, or a regular expression.",
-)
-@click.option(
-    "--order",
-    type=click.Choice(["relevance", "recent"]),
-    default="relevance",
-    help="Print the best or the newest match first.",
-)
-@click.option(
-    "--limit", type=click.IntRange(1, 50), default=10, help="Print at most this many matches."
-)
-@click.option("--cursor", metavar="C", help="Continue an earlier search (default: start).")
-@json_option
+@options_of(_SearchOptions)
 @click.pass_context
 def search(
-    context: click.Context, /, query: tuple[str, ...], as_json: bool, **filters: Any
+    context: click.Context,
+    /,
+    query: tuple[str, ...],
+    session: str | None,
+    as_json: bool,
+    **more: Any,
 ) -> None:
     """Search archived messages and outputs. The exit code is 1 if nothing matches."""
-    arguments = parse_arguments(SearchArguments, {"query": " ".join(query), **filters})
+    values = {"query": " ".join(query), "session_id": session, **more}
+    arguments = parse_arguments(SearchArguments, values)
 
     async def run(archive: Archive) -> SearchPage:
         query = query_of(arguments)
@@ -125,17 +129,17 @@ def search(
 
 @click.command()
 @click.argument("pointer")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print messages as exact JSON lines, not as text."
-)
-@click.option(
-    "--save",
-    type=click.Path(dir_okay=False),
-    help="Restore the content to this new file (default: printed).",
-)
+@own_options
 @click.pass_context
-def read(context: click.Context, pointer: str, as_json: bool, save: str | None) -> None:
-    """Print the full content at POINTER: an output, messages, a file or a plan."""
+def read(
+    context: click.Context, pointer: str, *, as_json: bool = False, save: NewFile | None = None
+) -> None:
+    """Print the full content at POINTER: an output, messages, a file or a plan.
+
+    Options:
+        as_json: Print messages as exact JSON lines, not as text.
+        save: Restore the content to this new file (default: printed).
+    """
 
     async def print_source(archive: Archive) -> str:
         source = await open_source(archive, pointer, as_json=as_json)
@@ -170,10 +174,14 @@ def _print_exactly(text: str) -> None:
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of text.")
+@own_options
 @click.pass_context
-def sessions(context: click.Context, as_json: bool) -> None:
-    """List the archived sessions, newest first."""
+def sessions(context: click.Context, *, as_json: bool = False) -> None:
+    """List the archived sessions, newest first.
+
+    Options:
+        as_json: Print JSON lines instead of text.
+    """
     infos = with_archive(context, all_sessions)
     if not infos:
         say(f"No archived sessions. To archive some, run: {own_command()} import", err=True)

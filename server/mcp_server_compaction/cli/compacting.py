@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, TypeAlias
 
 import anyio
 import click
@@ -21,7 +21,6 @@ from context_compaction import (
     Detail,
     Edit,
     JsonObject,
-    Mode,
     NotFoundError,
     SettingsError,
     counter_for,
@@ -38,7 +37,6 @@ from mcp_server_compaction.cli.terminal import (
     async_report,
     config_of,
     grouped,
-    json_option,
     progress,
     say,
     say_exactly,
@@ -47,9 +45,11 @@ from mcp_server_compaction.config import Config, is_file
 from mcp_server_compaction.hosts.catalog import this_user
 from mcp_server_compaction.hosts.resume import RESUME_FORMATS, Resumable
 from mcp_server_compaction.hosts.session_places import CURRENT, current_transcript
+from mcp_server_compaction.options import NewFile, Positive, options_of, own_options
 from mcp_server_compaction.own_command import own_command
 from mcp_server_compaction.protocol.compaction_call import (
     Input,
+    archived_input,
     converted,
     input_of_file,
     irreducible_lines,
@@ -65,24 +65,18 @@ _MAX_POINTERS = 3  # for each layer
 # A resumed session should be small, but the default policy may leave a large context.
 _RESUME_TARGET = "30%"
 
-# Options that `undo` has as well.
-resume_option = click.option(
-    "--resume",
-    type=click.Choice(tuple(RESUME_FORMATS)),
-    help="Write a new session that this host can continue (default: none).",
-)
-receipt_option = click.option("--json", "as_json", is_flag=True, help="Print the receipt as JSON.")
-out_option = click.option(
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the messages to this .json or .jsonl file (default: not written).",
-)
+HostName: TypeAlias = Annotated[str, click.Choice(tuple(RESUME_FORMATS))]
+FormatName: TypeAlias = Annotated[str, click.Choice(tuple(FORMATS))]
 
 
 @click.command()
-@json_option
-def policies(as_json: bool) -> None:
-    """List the policies with their layers, constants and sources."""
+@own_options
+def policies(*, as_json: bool = False) -> None:
+    """List the policies with their layers, constants and sources.
+
+    Options:
+        as_json: Print JSON instead of text.
+    """
     if as_json:
         say_exactly(json.dumps(policies_document(), indent=1))
         return
@@ -97,26 +91,48 @@ def policies(as_json: bool) -> None:
         say()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Options:
-    """The arguments and options of `compact`."""
+    """The options of `compact`, and its argument.
+
+    Options:
+        resume: Write a new session that this host can continue (default: none).
+        window (N): Fit a context window of N tokens (default: of the model).
+        target (N|P%): Shrink to N tokens, or the messages to P% (default: set by the policy; with
+            --resume 30%).
+        detail: Leave a tenth, a quarter or half of the tokens: of --range, of all messages with
+            --mode full, else of the trigger (default: set by --target or the policy).
+        range (A-B): Summarize only messages A to B, counted from 0, and keep all others (default:
+            what must shrink).
+        model (M): Use window and tokenizer of this model (default: the one in the file).
+        policy (P): Apply this policy (default: MCP_COMPACTION_POLICY, or the policy default).
+        mode: auto: compact if necessary (default). plan: only report it. micro: clear tool results.
+            full: summarize now. reactive: shrink a rejected prompt. record: only archive.
+        session (S): Archive under this session ID (default: derived from the file).
+        instructions (T): Instruct the writer of the summary (default: none).
+        pins (T): Keep this text verbatim in all summaries; repeatable (default: none).
+        format (F): Read the messages in this format (default: detected).
+        to (FORMAT): Convert the messages to this format first (default: not converted).
+        as_json: Print the receipt as JSON.
+        out: Write the messages to this .json or .jsonl file (default: not written).
+    """
 
     source: str
-    window: int | None
-    target: str | None
-    detail: Detail | None
-    message_range: str | None
-    model: str | None
-    policy: str | None
-    mode: Mode | None
-    session: str | None
-    instructions: str | None
-    pins: tuple[str, ...]
-    format_name: str | None
-    to_format: str | None
-    as_json: bool
-    out: Path | None
-    resume: str | None
+    resume: HostName | None = None
+    window: Positive | None = None
+    target: str | None = None
+    detail: Detail | None = None
+    range: str | None = None
+    model: str | None = None
+    policy: Annotated[str, click.Choice(tuple(POLICIES))] | None = None
+    mode: Literal["auto", "plan", "micro", "full", "reactive", "record"] | None = None
+    session: str | None = None
+    instructions: str | None = None
+    pins: tuple[str, ...] = ()
+    format: FormatName | None = None
+    to: FormatName | None = None
+    as_json: bool = False
+    out: NewFile | None = None
 
     @property
     def is_plan(self) -> bool:
@@ -143,78 +159,7 @@ class _Outcome:
 
 @click.command()
 @click.argument("source", metavar="SESSION")
-@resume_option
-@click.option(
-    "--window",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Fit a context window of N tokens (default: of the model).",
-)
-@click.option(
-    "--target",
-    metavar="N|P%",
-    help="Shrink to N tokens, or the messages to P% (default: set by the policy; with --resume "
-    f"{_RESUME_TARGET}).",
-)
-@click.option(
-    "--detail",
-    type=click.Choice(get_args(Detail)),
-    help="Leave a tenth, a quarter or half of the tokens: of --range, of all messages with --mode "
-    "full, else of the trigger (default: set by --target or the policy).",
-)
-@click.option(
-    "--range",
-    "message_range",
-    metavar="A-B",
-    help="Summarize only messages A to B, counted from 0, and keep all others (default: what must "
-    "shrink).",
-)
-@click.option(
-    "--model",
-    metavar="M",
-    help="Use window and tokenizer of this model (default: the one in the file).",
-)
-@click.option(
-    "--policy",
-    metavar="P",
-    type=click.Choice(tuple(POLICIES)),
-    help="Apply this policy (default: MCP_COMPACTION_POLICY, or the policy default).",
-)
-@click.option(
-    "--mode",
-    type=click.Choice(["auto", "plan", "micro", "full", "reactive", "record"]),
-    help="auto: compact if necessary (default). plan: only report it. micro: clear tool results. "
-    "full: summarize now. reactive: shrink a rejected prompt. record: only archive.",
-)
-@click.option(
-    "--session", metavar="S", help="Archive under this session ID (default: derived from the file)."
-)
-@click.option(
-    "--instructions", metavar="T", help="Instruct the writer of the summary (default: none)."
-)
-@click.option(
-    "--pin",
-    "pins",
-    metavar="T",
-    multiple=True,
-    help="Keep this text verbatim in all summaries; repeatable (default: none).",
-)
-@click.option(
-    "--format",
-    "format_name",
-    metavar="F",
-    type=click.Choice(tuple(FORMATS)),
-    help="Read the messages in this format (default: detected).",
-)
-@click.option(
-    "--to",
-    "to_format",
-    metavar="FORMAT",
-    type=click.Choice(tuple(FORMATS)),
-    help="Convert the messages to this format first (default: not converted).",
-)
-@receipt_option
-@out_option
+@options_of(_Options)
 @click.pass_context
 def compact(context: click.Context, /, **options: Any) -> None:
     """Compact a conversation, archive all its messages and report the result.
@@ -239,10 +184,10 @@ async def _compact(options: _Options, config: Config) -> _Outcome:
     with progress("Compacting") as report:
         async with open_archive(config.archive, redaction=config.redaction) as archive:
             given = await open_input(options.source, archive)
-            if options.format_name:
-                given = replace(given, format=options.format_name)
+            if options.format:
+                given = replace(given, format=options.format)
             request = await to_thread.run_sync(partial(_request, options, given, config))
-            to_format = options.to_format or RESUME_FORMATS.get(options.resume or "")
+            to_format = options.to or RESUME_FORMATS.get(options.resume or "")
             if to_format is not None and to_format != given.format:
                 convert = partial(converted, given, request, to_format)
                 given, request = await to_thread.run_sync(convert)
@@ -298,14 +243,13 @@ async def open_input(source: str, archive: Archive) -> Input:
             f"{problem}: {source}. Pass a session file, a session ID (list them with: "
             f"{own_command()} sessions), {CURRENT}, or - for standard input."
         ) from error
-    format_name, context = await archive.context(session_id)
-    return Input(context, format=format_name, session_id=session_id)
+    return await archived_input(archive, session_id)
 
 
 def _request(options: _Options, given: Input, config: Config) -> CompactRequest:
     model = options.model or given.model or config.model
     has_resume_target = options.resume is not None and not (
-        options.mode or options.detail or options.message_range
+        options.mode or options.detail or options.range
     )
     target = options.target or (_RESUME_TARGET if has_resume_target else None)
     return CompactRequest(
@@ -316,7 +260,7 @@ def _request(options: _Options, given: Input, config: Config) -> CompactRequest:
         context_window=options.window,
         target_tokens=_target_tokens(target, given, model),
         detail=options.detail,
-        range=_message_range(options.message_range),
+        range=_message_range(options.range),
         system=given.system,
         tools=given.tools,
         policy=options.policy or config.policy,

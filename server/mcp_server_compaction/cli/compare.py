@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
 import anyio
 import click
@@ -23,62 +24,52 @@ from mcp_server_compaction.cli.terminal import (
     answer,
     async_report,
     config_of,
-    json_option,
     progress,
     say,
 )
 from mcp_server_compaction.compare.comparison import PolicyRow
 from mcp_server_compaction.compare.comparison import compare as compare_policies
+from mcp_server_compaction.options import Positive, own_options
 from mcp_server_compaction.protocol.compaction_call import Input
 
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--policies", "names", metavar="A,B", help="Compare these policies (default: all).")
-@click.option(
-    "--window",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Fit a context window of N tokens (default: half of the conversation).",
-)
-@click.option(
-    "--model", metavar="M", help="Use the tokenizer of this model (default: the model in the file)."
-)
-@click.option(
-    "--price",
-    type=click.FloatRange(0),
-    default=3.0,
-    metavar="USD",
-    help="Calculate costs with this price of one million input tokens.",
-)
-@json_option
+@own_options
 @click.pass_context
 def compare(
     context: click.Context,
     file: str,
-    names: str | None,
-    window: int | None,
-    model: str | None,
-    price: float,
-    as_json: bool,
+    *,
+    policies: str | None = None,
+    window: Positive | None = None,
+    model: str | None = None,
+    price: Annotated[float, click.FloatRange(0)] = 3.0,
+    as_json: bool = False,
 ) -> None:
     """Compare policies on a conversation: size, speed, recall and cost.
 
     FILE is a session file or a list of messages, or `-` for standard input. The archive does not
     change. Every policy replays the whole conversation, so a long one takes minutes: choose few
     with --policies.
+
+    Options:
+        policies (A,B): Compare these policies (default: all).
+        window (N): Fit a context window of N tokens (default: half of the conversation).
+        model (M): Use the tokenizer of this model (default: the model in the file).
+        price (USD): Calculate costs with this price of one million input tokens.
+        as_json: Print JSON instead of text.
     """
     config = config_of(context)
     if not math.isfinite(price):
         raise SettingsError(f"Invalid --price {price}. Pass US dollars, for example 3.0.")
-    policies = [name.strip() for name in (names or ",".join(POLICIES)).split(",") if name.strip()]
-    for name in policies:
-        policy_named(name)
+    listed = policies or ",".join(POLICIES)
+    names = [policy_named(name.strip()).name for name in listed.split(",") if name.strip()]
     given = anyio.run(read_input, file)
     request = _request(given, model or given.model or config.model, window)
     with progress("Comparing") as report:
         rows = anyio.run(
-            compare_policies, given.payload, request, policies, price, async_report(report)
+            compare_policies, given.payload, request, names, price, async_report(report)
         )
     if as_json:
         figures = {

@@ -5,33 +5,20 @@ import signal
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, replace
+from typing import Any
 
 import click
 
-from mcp_server_compaction.cli.terminal import Failure, answer, config_of, json_option, say
-from mcp_server_compaction.config import Config
-
-if TYPE_CHECKING:
-    from mcp_server_compaction.proxy.sessions import Options
+from mcp_server_compaction.cli.terminal import Failure, answer, config_of, say
+from mcp_server_compaction.config import Config, ProxyOptions
+from mcp_server_compaction.options import options_of, own_options
 
 _SETTINGS = {"auto_envvar_prefix": "MCP_COMPACTION_PROXY"}
 
 
 @click.group(invoke_without_command=True, context_settings=_SETTINGS)
-@click.option("--upstream", metavar="URL", help="Send requests to the API of a model at this "
-    "address (default: https://api.anthropic.com; with `run` the one that the host would use)."
-)  # fmt: skip
-@click.option("--port", type=click.IntRange(0, 65_535), default=0, help="Port; 0 for a free one.")
-@click.option("--policy", metavar="P", help="Compact with this policy (default: default).")
-@click.option("--context-window", metavar="N", type=click.IntRange(1), help="Compact for a window "
-    "of N tokens (default: 0.8 of the window of model and host)."
-)  # fmt: skip
-@click.option("--observe", is_flag=True, help="Archive and count only (default: edit requests).")
-@click.option("--summaries", type=click.Choice(("extractive", "caller")), default="extractive",
-    help="Write summaries from extracts, or ask the caller's own model, which costs tokens."
-)  # fmt: skip
+@options_of(ProxyOptions)
 @click.pass_context
 def proxy(context: click.Context, /, **options: Any) -> None:
     """Serve a proxy before a model's API, which makes each conversation fit its window.
@@ -77,7 +64,7 @@ def run(context: click.Context, /, command: tuple[str, ...], **options: Any) -> 
             figures, _ = stack.enter_context(running_proxy(config, checked))
             started.append(figures)
             words, environment = host_command(
-                words, environment, figures.address, checked.upstream, server
+                words, environment, figures.address, figures.upstream, server
             )
         # Every failure is reported, because the host must start without the proxy as well.
         except Exception as error:  # noqa: BLE001
@@ -93,26 +80,29 @@ def run(context: click.Context, /, command: tuple[str, ...], **options: Any) -> 
 
 def _checked(
     context: click.Context, options: dict[str, Any], command: Sequence[str] = ()
-) -> "tuple[Config, Options]":
+) -> tuple[Config, ProxyOptions]:
     """Return the configuration and the checked options. Secrets are removed from the archive."""
     from context_compaction import policy_named
 
     from mcp_server_compaction.proxy.run import check_upstream, host_window, upstream_for
-    from mcp_server_compaction.proxy.sessions import Options
 
     context.obj = {**context.obj, "redaction": context.obj.get("redaction") or "on"}
     config = config_of(context)
-    options["policy"] = policy_named(options["policy"] or config.policy).name
-    upstream = options["upstream"] or upstream_for(command, os.environ)
-    options["upstream"] = check_upstream(upstream)
-    return config, Options(**options, host_window=host_window(command, os.environ))
+    checked = ProxyOptions(**options, host_window=host_window(command, os.environ))
+    upstream = checked.upstream or upstream_for(command, os.environ)
+    policy = policy_named(checked.policy or config.policy).name
+    return config, replace(checked, upstream=check_upstream(upstream), policy=policy)
 
 
 @proxy.command()
-@json_option
+@own_options
 @click.pass_context
-def status(context: click.Context, as_json: bool) -> None:
-    """Show what the proxies of this archive did: edits, tokens kept out, and every fallback."""
+def status(context: click.Context, *, as_json: bool = False) -> None:
+    """Show what the proxies of this archive did: edits, tokens kept out, and every fallback.
+
+    Options:
+        as_json: Print JSON instead of text.
+    """
     from mcp_server_compaction.proxy.status import read_statuses
 
     statuses = read_statuses(config_of(context).archive_folder)

@@ -24,7 +24,6 @@ from mcp_server_compaction.archive_place import archive_place
 from mcp_server_compaction.cli.terminal import (
     answer,
     config_of,
-    json_option,
     progress,
     say,
     short_time,
@@ -32,20 +31,24 @@ from mcp_server_compaction.cli.terminal import (
 )
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.importing import Imported, Importer, files_to_import, session_files
+from mcp_server_compaction.options import own_options
 from mcp_server_compaction.reading.text_source import find_session
 from mcp_server_compaction.viewer.formatting import size
 
 
 @click.command("import")
 @click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
-@json_option
+@own_options
 @click.pass_context
-def import_(context: click.Context, paths: tuple[Path, ...], as_json: bool) -> None:
+def import_(context: click.Context, paths: tuple[Path, ...], *, as_json: bool = False) -> None:
     """Archive session files of Claude Code, Codex and pi, exported chats, and lists of messages.
 
     PATHS are files or folders, or the zip file that claude.ai or ChatGPT exports (default: the
     transcript folders of these hosts). Run it again at any time, because unchanged files are
     skipped.
+
+    Options:
+        as_json: Print JSON instead of text.
     """
     config = config_of(context)
     files = session_files(paths or _transcript_folders(), config.archive_folder)
@@ -108,15 +111,16 @@ async def _import(files: Sequence[Path], config: Config) -> list[Imported]:
 @click.command()
 @click.argument("source", metavar="SOURCE")
 @click.argument("target", metavar="TARGET")
-@click.option(
-    "--tenant", metavar="NAME", help="Copy the sessions of this tenant (default: default)."
-)
-@json_option
-def migrate(source: str, target: str, tenant: str | None, as_json: bool) -> None:
+@own_options
+def migrate(source: str, target: str, *, tenant: str | None = None, as_json: bool = False) -> None:
     """Copy all sessions of a tenant from archive SOURCE to archive TARGET, and compare them.
 
     Each archive is a folder or a postgresql:// address. Existing records of TARGET are skipped, so
     run it again to continue or to copy new records.
+
+    Options:
+        tenant (NAME): Copy the sessions of this tenant (default: default).
+        as_json: Print JSON instead of text.
     """
     folder, address = archive_place(source)
     target_folder, target_address = archive_place(target)
@@ -164,10 +168,14 @@ async def _copy(source: Path | str, target: Path | str, tenant: str | None) -> t
 
 
 @click.command()
-@json_option
+@own_options
 @click.pass_context
-def usage(context: click.Context, as_json: bool) -> None:
-    """List the sessions by size, and print the size of the archive."""
+def usage(context: click.Context, *, as_json: bool = False) -> None:
+    """List the sessions by size, and print the size of the archive.
+
+    Options:
+        as_json: Print JSON instead of text.
+    """
     usage = with_archive(context, lambda archive: archive.usage())
     sessions = sorted(usage.sessions, key=lambda session: -session.log_bytes - session.own_bytes)
     lines = [
@@ -190,29 +198,27 @@ def usage(context: click.Context, as_json: bool) -> None:
 
 
 @click.command()
-@click.option(
-    "--older-than",
-    metavar="DAYS",
-    help="Delete sessions unused for this many days, for example 90d (default: none).",
-)
-@click.option(
-    "--max-size",
-    metavar="SIZE",
-    help="Delete the oldest until the rest has this size, for example 5GB (default: no limit).",
-)
-@click.option("--dry-run", is_flag=True, help="List the sessions to delete, and delete nothing.")
-@json_option
+@own_options
 @click.pass_context
 def prune(
     context: click.Context,
-    older_than: str | None,
-    max_size: str | None,
-    dry_run: bool,
-    as_json: bool,
+    *,
+    older_than: str | None = None,
+    max_size: str | None = None,
+    dry_run: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Delete old sessions with all their content, except pinned sessions.
 
     Pass --older-than, --max-size or both.
+
+    Options:
+        older_than (DAYS): Delete sessions unused for this many days, for example 90d (default:
+            none).
+        max_size (SIZE): Delete the oldest until the rest has this size, for example 5GB (default:
+            no limit).
+        dry_run: List the sessions to delete, and delete nothing.
+        as_json: Print JSON instead of text.
     """
     if older_than is None and max_size is None:
         raise SettingsError("Pass --older-than, for example 90d, or --max-size, for example 5GB.")
@@ -244,11 +250,17 @@ def prune(
 
 @click.command()
 @click.argument("sessions", nargs=-1, required=True)
-@click.option("--off", is_flag=True, help="Allow pruning again.")
-@json_option
+@own_options
 @click.pass_context
-def pin(context: click.Context, sessions: tuple[str, ...], off: bool, as_json: bool) -> None:
-    """Protect SESSIONS and their sub-agents from pruning."""
+def pin(
+    context: click.Context, sessions: tuple[str, ...], *, off: bool = False, as_json: bool = False
+) -> None:
+    """Protect SESSIONS and their sub-agents from pruning.
+
+    Options:
+        off: Allow pruning again.
+        as_json: Print JSON instead of text.
+    """
 
     async def retain(archive: Archive) -> list[str]:
         session_ids = [await find_session(archive, session) for session in sessions]
@@ -263,11 +275,17 @@ def pin(context: click.Context, sessions: tuple[str, ...], off: bool, as_json: b
 
 @click.command()
 @click.argument("sessions", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Delete without asking for confirmation.")
-@json_option
+@own_options
 @click.pass_context
-def delete(context: click.Context, sessions: tuple[str, ...], yes: bool, as_json: bool) -> None:
-    """Delete SESSIONS with all their content, even if they are pinned."""
+def delete(
+    context: click.Context, sessions: tuple[str, ...], *, yes: bool = False, as_json: bool = False
+) -> None:
+    """Delete SESSIONS with all their content, even if they are pinned.
+
+    Options:
+        yes: Delete without asking for confirmation.
+        as_json: Print JSON instead of text.
+    """
 
     async def find_all(archive: Archive) -> list[str]:
         return [await find_session(archive, session) for session in sessions]

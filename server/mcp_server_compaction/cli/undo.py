@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import anyio
 import click
@@ -11,17 +10,16 @@ from anyio import to_thread
 from context_compaction import CompactRequest, CompactResult, compact, open_archive
 
 from mcp_server_compaction.cli.compacting import (
+    HostName,
     check_out,
     open_input,
-    out_option,
     print_resume,
-    receipt_option,
-    resume_option,
     write_messages,
 )
 from mcp_server_compaction.cli.terminal import config_of, say, say_exactly
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.resume import RESUME_FORMATS, Resumable
+from mcp_server_compaction.options import NewFile, Positive, own_options
 from mcp_server_compaction.protocol.compaction_call import converted, resumable_of
 from mcp_server_compaction.reading.text_source import short_session
 
@@ -29,31 +27,31 @@ from mcp_server_compaction.reading.text_source import short_session
 @click.command()
 @click.argument("source", metavar="SESSION")
 @click.argument("number", metavar="[N]", required=False, type=click.IntRange(0))
-@resume_option
-@click.option(
-    "--window",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Refuse a list that does not fit a context window of N tokens (default: of the model).",
-)
-@receipt_option
-@out_option
+@own_options
 @click.pass_context
 def undo(
     context: click.Context,
     /,
     source: str,
     number: int | None,
-    resume: str | None,
-    window: int | None,
-    as_json: bool,
-    out: Path | None,
+    *,
+    resume: HostName | None = None,
+    window: Positive | None = None,
+    as_json: bool = False,
+    out: NewFile | None = None,
 ) -> None:
     """Take compaction N of a conversation back, or the newest one.
 
     The result is the list as it was before that compaction, followed by everything since. Nothing
     is deleted. Later calls with the mode auto leave the list alone until it exceeds the window.
     SESSION is as for `compact`; the viewer shows the number of each compaction.
+
+    Options:
+        resume: Write a new session that this host can continue (default: none).
+        window (N): Refuse a list that does not fit a context window of N tokens (default: of the
+            model).
+        as_json: Print the receipt as JSON.
+        out: Write the messages to this .json or .jsonl file (default: not written).
     """
     check_out(out, source)
     config = config_of(context)

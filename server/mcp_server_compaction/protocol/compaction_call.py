@@ -19,6 +19,7 @@ from context_compaction import (
     SettingsError,
     Text,
     convert,
+    current_context,
     formats,
     read_conversation,
     split_system,
@@ -76,6 +77,27 @@ async def input_of_file(data: bytes, name: str) -> Input:
         folder=conversation.cwd,
         notes=conversation.notes,
         provider=conversation.provider,
+    )
+
+
+async def archived_input(archive: Archive, session_id: str) -> Input:
+    """Return the current context of an archived session, with the model that was last named.
+
+    Raises:
+        NotFoundError: There is no such session.
+    """
+    context = await current_context(session_id, archive)
+    receipts = await archive.receipts(session_id, after=-1)
+    model: str | None = receipts[-1].get("counted_for") if receipts else None
+    # Anthropic and pi write the model into each answer.
+    answers = (m["model"] for m in reversed(context.messages) if isinstance(m.get("model"), str))
+    return Input(
+        context.messages,
+        format=context.format,
+        session_id=session_id,
+        model=model or next(answers, None),
+        context_count=len(context.messages),
+        context_hash=context.name,
     )
 
 

@@ -10,9 +10,8 @@ import sys
 import webbrowser
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -35,9 +34,9 @@ from mcp_server_compaction.access.access_tokens import (
     ensure_local_token,
 )
 from mcp_server_compaction.access.audit import write_audit
-from mcp_server_compaction.access.oauth import JwtVerifier, OAuthSettings
+from mcp_server_compaction.access.oauth import JwtVerifier
 from mcp_server_compaction.access.principal import SCOPES
-from mcp_server_compaction.config import LOOPBACK_HOSTS, Config, is_loopback
+from mcp_server_compaction.config import LOOPBACK_HOSTS, Config, Service, is_loopback
 from mcp_server_compaction.operations.readiness import Readiness
 from mcp_server_compaction.operations.telemetry import METRICS_PATH, measured, metrics_route
 from mcp_server_compaction.protocol.app import build_server, load_engine, reduce_gc
@@ -57,37 +56,6 @@ MCP_PATH = "/mcp"
 METADATA_PATH = "/.well-known/oauth-protected-resource"
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
-    """Options of an HTTP service.
-
-    Attributes:
-        host: Address to listen on.
-        port: Port to listen on. 0 for a free port, which is printed to standard error.
-        unix_socket: Path of a Unix socket to listen on instead. Callers need no token, because only
-            the user can connect.
-        workers: Number of processes. A process that dies is replaced.
-        public_url: Address of the proxy in front of a team's service. None for one user.
-        oauth: Authorization server whose tokens are accepted in addition to the archive's.
-        audit_log: File for the audit log.
-        has_metrics: Whether to serve metrics for Prometheus at `/metrics`.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 0
-    unix_socket: Path | None = None
-    workers: int = 1
-    public_url: str | None = None
-    oauth: OAuthSettings | None = None
-    audit_log: Path | None = None
-    has_metrics: bool = False
-
-    @property
-    def is_stateless(self) -> bool:
-        """Whether different processes may handle the calls of one client."""
-        return self.workers > 1 or self.public_url is not None
-
-
 def serve_http(config: Config, service: Service) -> None:
     """Serve MCP at /mcp and the viewer at / until interrupted.
 
@@ -95,18 +63,17 @@ def serve_http(config: Config, service: Service) -> None:
     cannot send requests to the client, so the client's model writes no summaries.
 
     Raises:
-        SettingsError: The host is no loopback address and there is no public URL, the port or path
-            is in use, or other users may read the token file. On Windows: `workers` is above 1.
+        SettingsError: The options contradict each other, the host is no loopback address and there
+            is no public URL, the port or path is in use, or other users may read the token file.
     """
-    if IS_WINDOWS and service.workers > 1:
-        raise SettingsError("On Windows, HTTP runs with one process. Omit --workers.")
+    service = _checked(service, config)
     token = None
     if service.unix_socket is not None:
         listener, names = listen_on(service.unix_socket), Names(None)
         place = f"{service.unix_socket} (a Unix socket; the path is {MCP_PATH})"
     elif service.public_url is not None:
         listener = bind(service.host, service.port)
-        names = _public_names(service.public_url, service.oauth)
+        names = _public_names(service.public_url, service.oauth_issuer)
         place = f"{_address_of(listener)} as {service.public_url}{MCP_PATH}"
     elif not is_loopback(service.host):
         raise SettingsError(
@@ -158,7 +125,6 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
         names: Accepted names of the service. Without hosts, callers need no token.
         token: Local token of the user. None for a team's service.
     """
-    oauth = service.oauth
     log_to_stderr()
     if service.audit_log is not None:
         write_audit(service.audit_log)
@@ -166,8 +132,7 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
     verifier: Verifier | None = None
     if names.hosts is not None or token is not None:
         own = [LocalToken(token)] if token is not None else []
-        others = [JwtVerifier(oauth)] if oauth is not None else []
-        verifier = AnyOf([*own, StoredTokens(archives.get), *others])
+        verifier = AnyOf([*own, StoredTokens(archives.get), *_oauth_verifiers(service)])
     server = build_server(config, archives.get)
     server.middleware.append(measured)
     protocol = server.streamable_http_app(
@@ -205,30 +170,60 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
         Route(MCP_PATH, json_bodies(protocol)),
         Route("/readyz", ready),
     ]
-    if service.has_metrics:
+    if service.metrics:
         routes.append(metrics_route())
-    if oauth is not None:
-        routes.append(Route(f"{METADATA_PATH}{MCP_PATH}", JSONResponse(_metadata(oauth))))
+    if service.oauth_issuer is not None:
+        routes.append(Route(f"{METADATA_PATH}{MCP_PATH}", JSONResponse(_metadata(service))))
     served = Starlette(routes=[*routes, Mount("/", viewer)], lifespan=lifespan)
     return Gate(served, names, verifier, guarded=[MCP_PATH, METRICS_PATH])
 
 
-def _metadata(oauth: OAuthSettings) -> dict[str, Any]:
+def _oauth_verifiers(service: Service) -> list[Verifier]:
+    if (issuer := service.oauth_issuer) is None:
+        return []
+    keys_url, claim = service.oauth_jwks_url, service.oauth_tenant_claim
+    return [JwtVerifier(issuer, service.audience, keys_url, claim)]
+
+
+def _metadata(service: Service) -> dict[str, Any]:
     """Return the metadata of this resource for OAuth clients (RFC 9728)."""
     return {
-        "resource": oauth.audience,
-        "authorization_servers": [oauth.issuer],  # unchanged, because clients compare the text
+        "resource": service.audience,
+        "authorization_servers": [service.oauth_issuer],  # unchanged: clients compare the text
         "scopes_supported": list(SCOPES),
         "bearer_methods_supported": ["header"],
     }
 
 
-def check_public_url(url: str) -> str:
-    """Return a public URL without a slash at its end.
+def _checked(service: Service, config: Config) -> Service:
+    """Return the options with a public URL without a slash at its end.
 
     Raises:
-        SettingsError: The URL has a path or query, or uses http with another machine.
+        SettingsError: The options contradict each other.
     """
+    if IS_WINDOWS and service.workers > 1:
+        raise SettingsError("On Windows, HTTP runs with one process. Omit --workers.")
+    if service.metrics and service.workers > 1:
+        raise SettingsError(
+            "--metrics works with one worker only, because each request reaches another process. "
+            "Start several services with one worker each, or export metrics by OTLP."
+        )
+    if service.public_url is None:
+        if service.oauth_issuer or service.oauth_audience or service.oauth_jwks_url:
+            raise SettingsError(
+                "OAuth tokens are issued for the URL of the service. Add --public-url."
+            )
+        return service
+    if service.unix_socket is not None:
+        raise SettingsError(
+            "--unix-socket is for one user, --public-url for a team. Omit one of the two."
+        )
+    if config.roots.folders:
+        raise SettingsError("A team's service cannot read files of this machine. Omit --root.")
+    return replace(service, public_url=_public_url(service.public_url))
+
+
+def _public_url(url: str) -> str:
     parts = urlsplit(url)
     is_here = parts.scheme == "http" and is_loopback(parts.hostname or "")
     if (
@@ -244,15 +239,15 @@ def check_public_url(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _public_names(public_url: str, oauth: OAuthSettings | None) -> Names:
+def _public_names(public_url: str, issuer: str | None) -> Names:
     parts = urlsplit(public_url)
     return Names(
         hosts=frozenset({parts.netloc.lower()}),
         origins=frozenset({public_url.lower()}),
         header_help="Authorization: Bearer …, with a token of `mcp-server-compaction token create`"
-        + ("." if oauth is None else f" or of {oauth.issuer}."),
+        + ("." if issuer is None else f" or of {issuer}."),
         allows_any_probe=True,
-        metadata_url=f"{public_url}{METADATA_PATH}{MCP_PATH}" if oauth is not None else None,
+        metadata_url=f"{public_url}{METADATA_PATH}{MCP_PATH}" if issuer is not None else None,
         scheme=parts.scheme,
     )
 

@@ -34,6 +34,9 @@ from mcp_server_compaction.protocol.arguments import Arguments
 MAX_READ_CHARS = 200_000
 
 ReplyKind = Literal["messages", "edits", "receipt"]
+Role = Literal["system", "user", "assistant", "tool"]
+SearchKind = Literal["words", "phrase", "regex"]
+SearchOrder = Literal["relevance", "recent"]
 ResumeHost = Literal["claude-code", "codex", "pi"]
 # A list is refused at its first wrong element, because the errors of twenty million elements would
 # fill the memory. `InstanceOf` keeps the decoded objects, because pydantic would copy each dict.
@@ -217,7 +220,7 @@ class SearchArguments(Arguments):
     query: Annotated[str, Field(min_length=1)]
     session_id: str | None = None
     """Only this session and its sub-agents; ID@HEAD: one branch. Default: all sessions."""
-    role: Literal["system", "user", "assistant", "tool"] | None = None
+    role: Role | None = None
     tool: str | None = None
     """Only results of this tool."""
     path: str | None = None
@@ -225,9 +228,9 @@ class SearchArguments(Arguments):
     since: str | None = None
     """ISO 8601 date or time."""
     until: str | None = None
-    kind: Literal["words", "phrase", "regex"] = "words"
+    kind: SearchKind = "words"
     """words: any of the words, best match first."""
-    order: Literal["relevance", "recent"] = "relevance"
+    order: SearchOrder = "relevance"
     limit: Annotated[int, Field(ge=1, le=50)] = 10
     cursor: str | None = None
     """The last next_cursor."""

@@ -10,12 +10,12 @@ import uvicorn
 from anyio import to_thread
 from starlette.types import Receive, Scope, Send
 
-from mcp_server_compaction.config import Config
+from mcp_server_compaction.config import Config, ProxyOptions
 from mcp_server_compaction.protocol.app import load_engine, reduce_gc
 from mcp_server_compaction.protocol.deps import LazyArchive
 from mcp_server_compaction.protocol.http_listening import bind
 from mcp_server_compaction.proxy.app import Proxy
-from mcp_server_compaction.proxy.sessions import Options, Sessions
+from mcp_server_compaction.proxy.sessions import Sessions
 from mcp_server_compaction.proxy.status import Status, remove_old_files
 
 # Hosts keep connections for minutes. One that the proxy closes first can break a request.
@@ -25,7 +25,9 @@ _END_SECONDS = 5
 
 
 @contextmanager
-def running_proxy(config: Config, options: Options) -> Generator[tuple[Status, threading.Thread]]:
+def running_proxy(
+    config: Config, options: ProxyOptions
+) -> Generator[tuple[Status, threading.Thread]]:
     """Run a proxy on 127.0.0.1 until the end of the block; yield its figures and thread.
 
     Raises:
@@ -36,7 +38,7 @@ def running_proxy(config: Config, options: Options) -> Generator[tuple[Status, t
     listener = bind("127.0.0.1", options.port)
     listener.listen(128)  # requests wait here until the proxy is ready
     port = listener.getsockname()[1]
-    status = Status(f"http://127.0.0.1:{port}", options.upstream, options.observe)
+    status = Status(f"http://127.0.0.1:{port}", options.upstream or "", options.observe)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await proxies[0](scope, receive, send)

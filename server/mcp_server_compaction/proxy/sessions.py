@@ -28,6 +28,7 @@ from context_compaction import (
     is_object,
 )  # fmt: skip
 
+from mcp_server_compaction.config import ProxyOptions
 from mcp_server_compaction.protocol.deps import GetArchive
 from mcp_server_compaction.proxy.answers import Ask, CallerModel
 from mcp_server_compaction.proxy.requests import Conversation
@@ -48,29 +49,6 @@ _POINTERS = {
     f": {_READ_TOOL}. Preview:": " is archived. Preview:",
     " search_transcript finds the originals.": " The originals are archived.",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Options of the proxy.
-
-    Attributes:
-        upstream: Address of the model's API.
-        port: Port of 127.0.0.1; 0 for a free one.
-        policy: Name of the policy.
-        context_window: Tokens of the window; None to derive it from the request.
-        observe: Whether requests are only archived and counted.
-        summaries: The writer of summaries: "extractive", or "caller" for the caller's own model.
-        host_window: The window for which the host compacts its context, if it is known.
-    """
-
-    upstream: str
-    port: int
-    policy: str
-    context_window: int | None
-    observe: bool
-    summaries: str
-    host_window: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +123,7 @@ class Sessions:
         tasks: Runs compactions, which may outlast their request.
     """
 
-    options: Options
+    options: ProxyOptions
     archives: GetArchive
     folder: Path
     status: Status
@@ -286,7 +264,7 @@ class Sessions:
             tools=fields.get("tools"),
             usage=usage,
             usage_message_index=usage_message_index,
-            policy=options.policy,
+            policy=options.policy or "default",
             settings={"thinking": "strip" if talk.has_bound_thinking else "keep"},
             summarizer="extractive",
         )

@@ -113,6 +113,23 @@ def test_compact_json_contains_every_printed_note(run: Run, tmp_path: Path) -> N
     assert len(notes) == 3
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+def test_compact_of_an_archived_session_counts_for_its_model(
+    run: Run, tmp_path: Path, is_named: bool
+) -> None:
+    """The model is that of the last call, or else the one in the answers."""
+    model = "claude-opus-4-7"
+    field = {} if is_named else {"model": model}
+    messages = [m | (field if m["role"] == "assistant" else {}) for m in conversation()]
+    (tmp_path / "s.json").write_text(json.dumps(messages), encoding="utf-8")
+    named = ("--model", model, "--target", "50%") if is_named else ("--mode", "record")
+    session_id = json.loads(run("compact", "s.json", *named, "--json").stdout)["session_id"]
+    undone = [("undo", session_id)] if is_named else []
+    for command in (("compact", session_id), *undone, ("compact", session_id)):
+        receipt = json.loads(run(*command, "--json").stdout)
+        assert receipt["counted_for"] == model, command
+
+
 @pytest.mark.parametrize("suffix", [".json", ".jsonl"])
 def test_compact_writes_all_messages_to_the_out_file(
     run: Run, transcript: Path, tmp_path: Path, suffix: str
@@ -140,7 +157,8 @@ def test_compact_converts_the_messages_when_to_is_given(
 
 
 def test_search_command_has_every_argument_of_the_search_tool() -> None:
-    assert {*SearchArguments.model_fields} <= {option.name for option in search.params}
+    names = {"session_id" if option.name == "session" else option.name for option in search.params}
+    assert {*SearchArguments.model_fields} <= names
 
 
 def test_search_read_and_sessions_show_an_archived_session(run: Run, transcript: Path) -> None:

@@ -35,7 +35,7 @@ def test_roots_are_read_from_flags_or_a_variable_with_several_folders(tmp_path: 
         ("MCP_COMPACTION_SUMMARIZER_TIMEOUT", "0"),
         ("MCP_COMPACTION_SUMMARIZER_TIMEOUT", "nan"),
         ("MCP_COMPACTION_REDACTION", "maybe"),
-        ("MCP_COMPACTION_IMPORT", "maybe"),
+        ("MCP_COMPACTION_IMPORT_SESSIONS", "maybe"),
     ],
 )
 def test_error_names_the_variable_when_its_value_is_invalid(variable: str, value: str) -> None:
@@ -59,7 +59,7 @@ def test_error_names_the_setting_when_its_path_is_not_a_folder(tmp_path: Path) -
     with pytest.raises(SettingsError, match="MCP_COMPACTION_ARCHIVE"):
         load_config(archive=str(tmp_path / "file"), environment={})
     with pytest.raises(SettingsError, match="MCP_COMPACTION_ROOTS"):
-        load_config(roots=[str(tmp_path / "absent")])
+        load_config(roots=(tmp_path / "absent",))
 
 
 def test_archive_address_gets_a_local_folder_that_does_not_depend_on_the_password() -> None:

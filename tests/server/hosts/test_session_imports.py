@@ -29,7 +29,11 @@ def line(number: int, role: str, text: str, session: str) -> str:
 @pytest.fixture
 def home_environment(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
     """Return the environment in which a host starts the server."""
-    environment = {**environment, "HOME": str(tmp_path / "home"), "MCP_COMPACTION_IMPORT": ""}
+    environment = {
+        **environment,
+        "HOME": str(tmp_path / "home"),
+        "MCP_COMPACTION_IMPORT_SESSIONS": "",
+    }
     (tmp_path / "home/.claude/projects/p").mkdir(parents=True)
     return environment
 
@@ -74,7 +78,7 @@ async def test_search_finds_new_lines_of_a_session_next_to_unreadable_files(
 async def test_search_imports_nothing_when_the_import_is_off(
     home_environment: dict[str, str], session: Path
 ) -> None:
-    async with spawned({**home_environment, "MCP_COMPACTION_IMPORT": "off"}) as client:
+    async with spawned({**home_environment, "MCP_COMPACTION_IMPORT_SESSIONS": "off"}) as client:
         assert await hits(client, "ZEBRA_TOKEN_99") == []
     assert not await anyio.Path(home_environment["MCP_COMPACTION_ARCHIVE"], "imports").exists()
 

@@ -24,11 +24,11 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_server_compaction.access.access_tokens import ensure_local_token
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.config import Service as Served
 from mcp_server_compaction.protocol import http_bodies, http_gate, http_listening
 from mcp_server_compaction.protocol.deps import Turns
 from mcp_server_compaction.protocol.http_bodies import arguments_of, json_bodies, size_of
 from mcp_server_compaction.protocol.http_gate import Names
-from mcp_server_compaction.protocol.http_service import Service as Served
 from mcp_server_compaction.protocol.http_service import http_app
 from starlette.requests import Request
 from starlette.responses import Response

@@ -261,14 +261,14 @@ async def test_server_option_makes_hosts_write_summaries(config: Config) -> None
     ("given", "named"),
     [
         ({"summarizer": "model"}, "--summarizer-model"),
-        ({"summarizer_models": ["claude"]}, "does not name its API"),
-        ({"summarizer_models": ["openai:m"], "summarizer_key_env": "OTHER"}, "OTHER"),
+        ({"summarizer_model": ("claude",)}, "does not name its API"),
+        ({"summarizer_model": ("openai:m",), "summarizer_key_env": "OTHER"}, "OTHER"),
         ({"environment": {"OTHER": "se\u00e9cret"}, "summarizer_key_env": "OTHER"}, "OTHER"),
         ({"summarizer_url": "http://example.org"}, "unencrypted"),
     ],
 )
 def test_invalid_setting_is_refused_by_name(given: Json, named: str) -> None:
-    models: Json = {} if "summarizer" in given else {"summarizer_models": ["openai:m"]}
+    models: Json = {} if "summarizer" in given else {"summarizer_model": ("openai:m",)}
     with pytest.raises(SettingsError, match=named) as raised:
         load_config(**{**EMPTY_ENVIRONMENT, **models, **given})
     assert "cret" not in str(raised.value).replace("secret", "")

@@ -50,7 +50,7 @@ def viewer_process(archive: Path, cache: Path) -> Generator[str]:
             **os.environ,
             "MCP_COMPACTION_ARCHIVE": str(archive),
             "XDG_CACHE_HOME": str(cache),
-            "MCP_COMPACTION_IMPORT": "off",
+            "MCP_COMPACTION_IMPORT_SESSIONS": "off",
         },
     )
     assert process.stderr is not None

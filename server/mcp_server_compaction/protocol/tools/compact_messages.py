@@ -13,13 +13,11 @@ from context_compaction import (
     CompactionError,
     CompactRequest,
     CompactResult,
-    CurrentContext,
     JsonObject,
     NotFoundError,
     SettingsError,
     Splice,
     compact,
-    current_context,
     formats,
     history_hash,
     make_blob,
@@ -39,6 +37,7 @@ from mcp_server_compaction.operations.telemetry import stage_clock
 from mcp_server_compaction.protocol.arguments import parse_arguments, unknown_name
 from mcp_server_compaction.protocol.compaction_call import (
     Input,
+    archived_input,
     converted,
     input_of_file,
     irreducible_lines,
@@ -239,33 +238,27 @@ async def _extended_session(
     """Return the session's context, followed by the new messages if there are any."""
     new = new_messages or ()
     try:
-        session_id = await find_session(archive, session_id)
-        context = await current_context(session_id, archive)
+        known = await archived_input(archive, await find_session(archive, session_id))
     except NotFoundError:
         if new_messages is None:
             raise
         return Input(new, session_id=session_id, notes=(NEW_SESSION.format(session_id),))
-    return Input(
-        [*context.messages, *new],
-        format=await to_thread.run_sync(_extended_format, context, new),
-        session_id=session_id,
-        context_count=len(context.messages),
-        context_hash=context.name,
-    )
+    format_name = await to_thread.run_sync(_extended_format, known, new)
+    return replace(known, payload=[*known.payload, *new], format=format_name)
 
 
-def _extended_format(context: CurrentContext, new: Sequence[JsonObject]) -> str:
+def _extended_format(known: Input, new: Sequence[JsonObject]) -> str | None:
     """Return the format of the context and the new messages together.
 
     Plain texts of the user and the assistant fit several formats. The first tool call, which may
     come much later, decides between them.
     """
-    if formats.fits_format(new, context.format):
-        return context.format
+    if known.format and formats.fits_format(new, known.format):
+        return known.format
     try:
-        return formats.detect([*context.messages, *new])
+        return formats.detect([*known.payload, *new])
     except CompactionError:
-        return context.format  # Parsing in this format then reports what is wrong.
+        return known.format  # Parsing in this format then reports what is wrong.
 
 
 async def _with_known_window(
