@@ -26,6 +26,11 @@ from .archive.values import (
     shown_address as shown_address,
 )
 from .archive.documents import is_encoded as is_encoded, role_of as role_of
+from .archive.progress import (
+    ReportWork as ReportWork,
+    report_work as report_work,
+    reporting_work as reporting_work,
+)
 from .archive.local.archive import LocalArchive as LocalArchive
 from .archive.local.durable_files import (
     make_folder as make_folder,

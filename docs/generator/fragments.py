@@ -390,6 +390,7 @@ _NO_DOCSTRING = {
     "Detail": "How much a compaction leaves: short, normal or full.",
     "Mode": "[Modes](request.md) of a request.",
     "ReportProgress": "Async function called with a fraction of the work and a text about it.",
+    "ReportWork": "Function called with the units that are done, all units, and their name.",
     "RedactionMode": "Treatment of secrets: off, warn or on.",
     "Status": "[Statuses](results.md) of a result.",
     "SummarizerName": "Name of a writer of summaries.",

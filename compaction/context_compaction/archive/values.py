@@ -423,6 +423,7 @@ class SessionUsage:
         message_count: Number of its messages.
         last_seconds: When it was last written to, in Unix seconds.
         log_bytes: Size of its transcript, receipts and small outputs in bytes.
+        title: Title from the host, or the start of the first user message.
         own_bytes: Size of large contents that no other session has, in bytes.
         shared_bytes: Size of large contents that other sessions have too, in bytes.
     """
@@ -433,6 +434,7 @@ class SessionUsage:
     message_count: int
     last_seconds: float
     log_bytes: int
+    title: str = ""
     own_bytes: int = 0
     shared_bytes: int = 0
 

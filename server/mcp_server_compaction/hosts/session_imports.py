@@ -57,6 +57,12 @@ class SessionImports:
         except (CompactionError, OSError) as error:
             _logger.warning("Cannot import the sessions of hosts: %s", error)
 
+    async def catch_up_every(self, seconds: float) -> None:
+        """Import new messages now and after each pause of `seconds`, until it is cancelled."""
+        while True:
+            await self.catch_up(START_SECONDS)
+            await anyio.sleep(seconds)
+
     async def _import_changed(self) -> None:
         changed = await to_thread.run_sync(self._changed)
         if not changed:

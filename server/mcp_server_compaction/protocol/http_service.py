@@ -113,6 +113,7 @@ def serve_pages(config: Config, *, port: int, opens: bool) -> None:
     place = f"{address} (opened in your browser)"
     if not (opens and webbrowser.open(f"{address}/enter/{access.new_entry()}")):
         place = f"{address}/enter/{access.new_entry()} (open this in a browser; it works once)"
+    reduce_gc()
     serve(lambda: Gate(viewer_app(config, access, archives), names, None), listener, place)
 
 

@@ -45,7 +45,7 @@ async def contents_of(
     if uri in documents:
         return [_contents(uri, JSON_TYPE, compact_json(documents[uri]()))]
     if uri in APP_URIS.values():
-        from mcp_server_compaction.viewer.web import host_app  # which loads the page's templates
+        from mcp_server_compaction.protocol.host_app import host_app  # which loads templates
 
         meta: dict[str, Any] = {"ui": {"prefersBorder": True, "csp": {}}}
         return [TextResourceContents(uri=uri, mime_type=APP_TYPE, text=host_app(), _meta=meta)]

@@ -6,9 +6,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import TypeAlias
 from unicodedata import normalize
+from weakref import WeakKeyDictionary
 
 from anyio import to_thread
+from cachetools import LRUCache
 from context_compaction import (
     Archive,
     ArchivedMessage,
@@ -26,6 +29,11 @@ from context_compaction import (
 )
 
 _NAMED_PATHS = 10
+# Files and numbers of messages, by session, branch head and number of the last message.
+_RecentFiles: TypeAlias = (
+    "LRUCache[tuple[str, str | None, int | None], tuple[dict[str, KnownFile], list[int]]]"
+)
+_RECENT_FILES: WeakKeyDictionary[Archive, _RecentFiles] = WeakKeyDictionary()
 
 
 async def file_text(
@@ -43,8 +51,7 @@ async def file_text(
     Raises:
         NotFoundError: The session or file does not exist, or the text of the file is unknown.
     """
-    messages, seqs = await _branch_messages(archive, session_id, head, until)
-    files = await to_thread.run_sync(follow_files, messages)
+    files, seqs = await _files(archive, session_id, head, until)
     file, others = _matching_files(files, path, session_id)
     text, note = _known_text(file, seqs, session_id)
     also = "".join(f" Another file: {_file_line(other, seqs)}." for other in others[:_NAMED_PATHS])
@@ -53,18 +60,40 @@ async def file_text(
 
 async def file_list(archive: Archive, session_id: str, head: str | None) -> str:
     """Return one line for each file, last used first: path, known part and last message."""
-    messages, seqs = await _branch_messages(archive, session_id, head, None)
-    files = await to_thread.run_sync(follow_files, messages)
+    files, seqs = await _files(archive, session_id, head, None)
     return "".join(f"{_file_line(file, seqs)}\n" for file in reversed(files.values()))
+
+
+async def _files(
+    archive: Archive, session_id: str, head: str | None, until: int | None
+) -> tuple[dict[str, KnownFile], list[int]]:
+    """Return the files after message `until`, and the numbers of the messages.
+
+    A branch never changes, so the files of recent calls are kept: with 100,000 messages they take
+    seconds, and people look at one file after the other.
+    """
+    if head is None:
+        head = await _newest_head(archive, session_id)
+    else:
+        await archive.history(session_id, head)  # the session may have been deleted
+    known = _RECENT_FILES.setdefault(archive, LRUCache(2))
+    key = session_id, head, until
+    if key not in known:
+        messages, seqs = await _branch_messages(archive, session_id, head, until)
+        known[key] = await to_thread.run_sync(follow_files, messages), seqs
+    return known[key]
+
+
+async def _newest_head(archive: Archive, session_id: str) -> str | None:
+    branches, _ = await archive.branches(session_id, limit=1)
+    return branches[0].head if branches else None
 
 
 async def _branch_messages(
     archive: Archive, session_id: str, head: str | None, until: int | None
 ) -> tuple[tuple[Message, ...], list[int]]:
     """Return the messages of a branch up to number `until`, and their numbers."""
-    if head is None:
-        branches, _ = await archive.branches(session_id, limit=1)
-        head = branches[0].head if branches else None
+    head = head or await _newest_head(archive, session_id)
     if head is None:
         return (), []
     last = sys.maxsize if until is None else until

@@ -8,10 +8,10 @@ host. A request that is not admitted gets only the login page, before its addres
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import cast
 
-import anyio
 from context_compaction import Archive, CompactionError, host_folders
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -26,23 +26,13 @@ from mcp_server_compaction.access.audit import audit
 from mcp_server_compaction.access.oauth import KeysUnreachableError
 from mcp_server_compaction.access.principal import LOCAL_USER, Principal, Scope, caller
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.hosts.session_imports import START_SECONDS, SessionImports
+from mcp_server_compaction.hosts.session_imports import SessionImports
 from mcp_server_compaction.protocol.deps import LazyArchive
 from mcp_server_compaction.protocol.http_gate import bearer_token
-from mcp_server_compaction.viewer import compactions, context_now, search, sessions, storage, undo
-from mcp_server_compaction.viewer.web import (
-    HEADERS,
-    STATIC_TYPES,
-    Handler,
-    Page,
-    PageRequest,
-    error_page,
-    message_page,
-    render,
-    static_text,
-)
+from mcp_server_compaction.viewer import compactions, context_now, search, sessions, storage, web
+from mcp_server_compaction.viewer.waiting import LongPages
 
-PAGES: tuple[tuple[str, str, Handler], ...] = (
+PAGES: tuple[tuple[str, str, web.Handler], ...] = (
     ("GET", "/", sessions.session_list),
     ("GET", "/sessions/{session_id}", sessions.session),
     ("GET", "/sessions/{session_id}/messages/{start:int}-{stop:int}", sessions.messages),
@@ -53,8 +43,8 @@ PAGES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/sessions/{session_id}/branches", sessions.branches),
     ("GET", "/sessions/{session_id}/compactions", compactions.compaction_list),
     ("GET", "/sessions/{session_id}/compactions/{number}", compactions.compaction),
-    ("POST", "/sessions/{session_id}/compactions/{number:int}/undo", undo.undo),
-    ("GET", "/sessions/{session_id}/undone", undo.undone),
+    ("POST", "/sessions/{session_id}/compactions/{number:int}/undo", compactions.undo),
+    ("GET", "/sessions/{session_id}/undone", compactions.undone),
     ("GET", "/sessions/{session_id}/context", context_now.context_now),
     ("GET", "/sessions/{session_id}/export", storage.export),
     ("GET", "/sessions/{session_id}/download", storage.download),
@@ -67,13 +57,6 @@ PAGES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/storage/prune", storage.plan),
     ("POST", "/storage/prune", storage.prune),
 )
-
-
-async def _import_regularly(imports: SessionImports) -> None:
-    """Archive new messages from session files of hosts until the viewer stops."""
-    while True:
-        await imports.catch_up(START_SECONDS)
-        await anyio.sleep(15)  # the session list reloads as often
 
 
 class Access:
@@ -160,36 +143,40 @@ def viewer_app(config: Config, access: Access, archives: LazyArchive) -> Starlet
         access: Access control.
         archives: Opens the archive; the application closes it.
     """
+    pages = LongPages()
 
-    def endpoint(handler: Handler) -> Callable[[Request], object]:
-        async def respond(request: Request) -> Response:
+    def endpoint(handler: web.Handler) -> Callable[[Request], object]:
+        async def page_of(request: Request) -> Response:
             try:
                 archive = await caller.get().own_archive(await archives.get())
-                page = await handler(PageRequest(request, archive, config))
+                page = await handler(web.PageRequest(request, archive, config))
             except CompactionError as error:
-                page = error_page(error)
-            response = page if isinstance(page, Response) else render(request, page)
+                page = web.error_page(error)
+            response = page if isinstance(page, Response) else web.render(request, page)
             name = f"{request.method} {handler.__qualname__}"
             audit(name, request.url.path, str(response.status_code))
             return response
+
+        async def respond(request: Request) -> Response:
+            return await pages.respond(request, partial(page_of, request))
 
         return respond
 
     async def enter(request: Request) -> Response:
         cookie = await access.enter(request.path_params["key"])
         if cookie is None:
-            return render(request, _login("This address was used before or is wrong."))
+            return web.render(request, _login("This address was used before or is wrong."))
         # A page instead of a redirect, because some browsers do not send a cookie that was set by
         # a redirect to its target.
-        response = render(request, Page("entered.html", {"entered": True}))
+        response = web.render(request, web.Page("entered.html", {"entered": True}))
         _set_cookie(response, request, cookie)
         return response
 
     async def log_in(request: Request) -> Response:
-        form = await PageRequest(request, await archives.get(), config).form()
+        form = await web.PageRequest(request, await archives.get(), config).form()
         cookie = await access.log_in(form.get("token", "").strip())
         if cookie is None:
-            return render(request, _login("This token is wrong."))
+            return web.render(request, _login("This token is wrong."))
         response = RedirectResponse("/", 303)
         _set_cookie(response, request, cookie)
         return response
@@ -199,10 +186,10 @@ def viewer_app(config: Config, access: Access, archives: LazyArchive) -> Starlet
         # A server for a team does not read the folders of the user who runs it.
         folders = host_folders(Path.home()) if config.imports_sessions else ()
         imports = SessionImports(config.archive_folder, folders, archives.get)
-        async with archives.running(), anyio.create_task_group() as background:
-            background.start_soon(_import_regularly, imports)
+        async with archives.running(), pages.running() as background:
+            # The session list reloads as often.
+            background.start_soon(imports.catch_up_every, 15)
             yield
-            background.cancel_scope.cancel()
 
     routes = [
         *(
@@ -236,13 +223,13 @@ class _AccessMiddleware:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
+                MutableHeaders(scope=message).update(web.HEADERS)
             await send(message)
 
         request = Request(scope, receive)
         admitted = await self._admit(request)
-        if isinstance(admitted, Page):
-            await render(request, admitted)(scope, receive, send_with_headers)
+        if isinstance(admitted, web.Page):
+            await web.render(request, admitted)(scope, receive, send_with_headers)
             return
         reset = caller.set(admitted)
         try:
@@ -250,41 +237,41 @@ class _AccessMiddleware:
         finally:
             caller.reset(reset)
 
-    async def _admit(self, request: Request) -> Principal | Page:
+    async def _admit(self, request: Request) -> Principal | web.Page:
         """Return the caller, or the page that refuses the request."""
         path = request.url.path
         is_open = path in {"/healthz", "/login"} or path.startswith(("/static/", "/enter/"))
         if not self._access.has_safe_origin(request):
-            return message_page(403, "Only a page of the viewer can send this request.")
+            return web.message_page(403, "Only a page of the viewer can send this request.")
         try:
             principal = LOCAL_USER if is_open else await self._access.caller(request)
         except (CompactionError, KeysUnreachableError) as error:
-            return message_page(503, str(error))
+            return web.message_page(503, str(error))
         if principal is None:
             return _login("Enter an access token to see the archive.")
         scope: Scope = "read" if request.method in ("GET", "HEAD") else "admin"
         if path != "/login" and scope not in principal.scopes:
-            return message_page(403, f"Your token does not have the scope {scope!r}.")
+            return web.message_page(403, f"Your token does not have the scope {scope!r}.")
         return principal
 
 
-def _login(message: str) -> Page:
-    return Page("login.html", {"error": message}, status=401)
+def _login(message: str) -> web.Page:
+    return web.Page("login.html", {"error": message}, status=401)
 
 
 async def _not_found(request: Request, _: Exception) -> Response:
-    return render(request, message_page(404, "This page does not exist."))
+    return web.render(request, web.message_page(404, "This page does not exist."))
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return render(request, error_page(cast("CompactionError", error)))
+    return web.render(request, web.error_page(cast("CompactionError", error)))
 
 
 async def _static_file(request: Request) -> Response:
     name = request.path_params["name"]
-    if name not in STATIC_TYPES:
-        return render(request, message_page(404, "This file does not exist."))
-    return Response(static_text(name), media_type=STATIC_TYPES[name])
+    if name not in web.STATIC_TYPES:
+        return web.render(request, web.message_page(404, "This file does not exist."))
+    return Response(web.static_text(name), media_type=web.STATIC_TYPES[name])
 
 
 async def _health(_: Request) -> Response:

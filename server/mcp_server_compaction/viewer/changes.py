@@ -73,7 +73,6 @@ class RowView:
 
     Attributes:
         row: The row.
-        position: Position in the list of rows, from 0.
         before: The message before, shortened to a line for each block; None if there is none.
         after: The messages after: shortened in the same way, or in full if they were inserted.
         tokens_before: Tokens of the message before.
@@ -82,7 +81,6 @@ class RowView:
     """
 
     row: Row
-    position: int
     before: MessageView | None
     after: Sequence[MessageView]
     tokens_before: int
@@ -218,7 +216,6 @@ def _texts_of(value: Any) -> Iterator[str]:
 
 def row_views(
     rows: Sequence[Row],
-    start: int,
     raws: Mapping[int, tuple[JsonObject, str]],
     context: ViewContext,
     format: str,
@@ -228,7 +225,6 @@ def row_views(
 
     Args:
         rows: The rows; a run of kept messages has no view of its messages.
-        start: Position of the first row.
         raws: Archived messages with their formats, by number.
         context: Session of the messages.
         format: Format of the messages that are not archived.
@@ -248,7 +244,7 @@ def row_views(
         return (entry.raw, format) if entry.raw else raws.get(entry.seq, ({}, format))
 
     views: list[RowView] = []
-    for position, row in enumerate(rows, start):
+    for row in rows:
         before = None
         tokens_before = 0
         if row.before and not row.is_run:
@@ -260,5 +256,5 @@ def row_views(
         tokens_after = sum(count.message(parsed(*content(e))) for e in row.after)
         text = shorten("\n".join(row.lines), _MAX_LINES_CHARS)
         lines = markup.linked(text, context.session_id, context.message_count)
-        views.append(RowView(row, position, before, after, tokens_before, tokens_after, lines))
+        views.append(RowView(row, before, after, tokens_before, tokens_after, lines))
     return views

@@ -1,4 +1,4 @@
-"""Pages of compactions: the message list before and after, what was removed, and why."""
+"""Pages of compactions: the message list before and after, what was removed and why, and undo."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,17 +7,23 @@ from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from anyio import to_thread
+from cachetools import LRUCache
 from context_compaction import (
     Archive,
+    CompactRequest,
     JsonObject,
     NotFoundError,
     QueryError,
     SessionInfo,
+    SettingsError,
     StoredReceipt,
+    compact,
     counter_for,
     read_dropped_names,
 )
+from starlette.responses import RedirectResponse, Response
 
+from mcp_server_compaction.hosts.resume import RESUME_FORMATS
 from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.viewer.blocks import ViewContext
 from mcp_server_compaction.viewer.changes import KINDS, Row, row_views, rows_of, single_rows
@@ -27,35 +33,39 @@ from mcp_server_compaction.viewer.web import Page, PageRequest, number_field
 
 _ROWS_PER_PART = 60
 # Rows by session, number and time of the compaction; browsers load one compaction in parts.
-_Rows: TypeAlias = dict[tuple[str, int, float], Sequence[Row]]
+_Rows: TypeAlias = LRUCache[tuple[str, int, float], Sequence[Row]]
 _RECENT_ROWS: WeakKeyDictionary[Archive, _Rows] = WeakKeyDictionary()
-_MAX_RECENT = 4
 _CALL_DISTANCE = 3  # a result is at most so many messages after its call, or has no name
 
 
 async def compaction_list(request: PageRequest) -> Page:
-    """`/sessions/ID/compactions`: all compactions, newest first."""
+    """`/sessions/ID/compactions`: all compactions, newest first.
+
+    Repairs and undone compactions have receipts with numbers, too, so they are also listed.
+    """
     info = await request.archive.session_info(request.path("session_id"))
     stored = await request.archive.stored_receipts(info.session_id)
-    numbers = [n for n, receipt in enumerate(stored) if is_compaction(receipt.receipt)]
-    compactions: list[JsonObject] = [
-        {
-            "number": number,
-            "time": iso_time(stored[number].timestamp_seconds),
-            "receipt": stored[number].receipt,
-        }
-        for number in reversed(numbers)
-    ]
+    document: JsonObject = {
+        "session_id": info.session_id,
+        "compactions": [
+            {
+                "number": number,
+                "time": iso_time(entry.timestamp_seconds),
+                "receipt": entry.receipt,
+            }
+            for number, entry in enumerate(stored)
+        ][::-1],
+    }
     # For the chart: number of messages, and tokens of the context before and after.
-    receipts = [stored[number].receipt for number in numbers]
+    receipts = [entry.receipt for entry in stored if is_compaction(entry.receipt)]
     steps: list[tuple[int, int, int]] = [
         (receipt["state"]["stop_seq"] + 1, receipt["tokens"]["before"], receipt["tokens"]["after"])
         for receipt in receipts
         if "stop_seq" in (receipt.get("state") or ()) and receipt.get("tokens")
     ]
-    times = {number: stored[number].timestamp_seconds for number in numbers}
-    document: JsonObject = {"session_id": info.session_id, "compactions": compactions}
-    values = {"info": info, "times": times, "steps": steps, "undone": undone_times(stored)}
+    tokens = receipts[-1]["tokens"] if receipts else None
+    values = {"info": info, "steps": steps, "tokens": tokens, "stored": stored}
+    values["undone"] = undone_times(stored)
     return Page("compactions.html", document, values)
 
 
@@ -115,14 +125,11 @@ async def _rows(
     archive: Archive, session_id: str, number: int, stored: StoredReceipt
 ) -> Sequence[Row]:
     """Return all rows of a compaction. They never change, so those of recent requests are kept."""
-    known = _RECENT_ROWS.setdefault(archive, {})
+    known = _RECENT_ROWS.setdefault(archive, LRUCache(4))
     key = session_id, number, stored.timestamp_seconds
     if key not in known:
         lists = await archive.compacted_lists(session_id, number)
-        rows = await to_thread.run_sync(rows_of, lists, stored.receipt)
-        while len(known) >= _MAX_RECENT:
-            known.pop(next(iter(known)))
-        known[key] = rows
+        known[key] = await to_thread.run_sync(rows_of, lists, stored.receipt)
     return known[key]
 
 
@@ -148,7 +155,7 @@ async def _row_values(
     raws = await _read_raws(request.archive, info.session_id, part)
     count = counter_for(counted_model(receipt))
     context = ViewContext(info.session_id, info.message_count)
-    views = await to_thread.run_sync(row_views, part, start, raws, context, info.format, count)
+    views = await to_thread.run_sync(row_views, part, raws, context, info.format, count)
     stop = start + _ROWS_PER_PART
     return {
         "show": show,
@@ -175,6 +182,46 @@ async def _read_raws(
         messages = await archive.read_messages(session_id, run_seqs[0], run_seqs[-1])
         raws |= {message.seq: (message.raw, message.format) for message in messages}
     return raws
+
+
+async def undo(request: PageRequest) -> Page | Response:
+    """`POST /sessions/ID/compactions/N/undo`: undo compaction N and all later ones of the list.
+
+    A list that does not fit the window is refused with its figures; the form then asks for the
+    window, in tokens.
+    """
+    session_id = request.path("session_id")
+    number = int(request.http.path_params["number"])
+    info = await request.archive.session_info(session_id)
+    form = await request.form()
+    receipts = await request.archive.receipts(session_id)
+    newest: JsonObject = next(filter(is_compaction, reversed(receipts)), JsonObject())
+    window = number_field(form, "window") or newest.get("context_window")
+    format, context = await request.archive.context(session_id)
+    undo_request = CompactRequest(
+        mode="undo",
+        undo=number,
+        session_id=session_id,
+        format=format,
+        model=counted_model(newest) or request.config.model,
+        context_window=window,
+        policy=newest.get("policy") or request.config.policy,
+    )
+    try:
+        await compact(context, undo_request, archive=request.archive)
+    except SettingsError as error:
+        document = {"session_id": session_id, "number": number, "error": str(error)}
+        return Page("undo.html", document, {"info": info, "window": window}, status=409)
+    return RedirectResponse(f"/sessions/{session_id}/undone", 303)
+
+
+async def undone(request: PageRequest) -> Page:
+    """`/sessions/ID/undone`: the newest undo of a session, and how to continue from it."""
+    info = await request.archive.session_info(request.path("session_id"))
+    receipts = await request.archive.receipts(info.session_id)
+    receipt = next((r for r in reversed(receipts) if r.get("status") == "undone"), None)
+    document = {"session_id": info.session_id, "receipt": receipt}
+    return Page("undone.html", document, {"info": info, "hosts": tuple(RESUME_FORMATS)})
 
 
 def _requested_number(text: str, info: SessionInfo, numbers: Sequence[int]) -> int:

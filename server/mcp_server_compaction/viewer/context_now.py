@@ -242,11 +242,11 @@ def _results_by_tool(pieces: Sequence[Piece]) -> list[JsonObject]:
 
     The tool with the most tokens comes first.
     """
-    results = [piece for piece in pieces if piece.kind == "result"]
-    counts = Counter(piece.name for piece in results)
-    totals: Counter[str] = Counter()
-    for piece in results:
-        totals[piece.name] += piece.tokens
+    counts, totals = Counter[str](), Counter[str]()
+    for piece in pieces:
+        if piece.kind == "result":
+            counts[piece.name] += 1
+            totals[piece.name] += piece.tokens
     return [
         {"tool": tool, "results": counts[tool], "tokens": tokens}
         for tool, tokens in totals.most_common()

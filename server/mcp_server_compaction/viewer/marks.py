@@ -1,6 +1,6 @@
 """What became of each message and output: in the context now, or removed by which compaction."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from context_compaction import Archive, JsonObject, StoredReceipt
@@ -75,12 +75,6 @@ async def read_compactions(archive: Archive, session_id: str) -> list[Compaction
     """Return the compactions of a session, oldest first."""
     stored = await archive.stored_receipts(session_id)
     shortened = await archive.shortened_messages(session_id)
-    return _compactions(stored, shortened)
-
-
-def _compactions(
-    stored: Sequence[StoredReceipt], shortened: Mapping[int, frozenset[int]]
-) -> list[Compaction]:
     undone = undone_times(stored)
     return [
         Compaction(

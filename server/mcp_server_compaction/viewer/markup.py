@@ -16,9 +16,6 @@ from markupsafe import Markup, escape
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
-    from markdown_it.renderer import RendererHTML
-    from markdown_it.token import Token
-    from markdown_it.utils import EnvType, OptionsDict
     from pygments.lexer import Lexer
 
 # Longer texts are not highlighted, because lexers take a millisecond for 1,000 characters.
@@ -209,29 +206,17 @@ def _markdown_parser() -> "MarkdownIt":
     return parser
 
 
-def _link_open(
-    self: "RendererHTML",
-    tokens: "Sequence[Token]",
-    index: int,
-    options: "OptionsDict",
-    _env: "EnvType",
-) -> str:
+def _link_open(renderer: Any, tokens: Any, index: int, options: Any, _: Any) -> str:
     """Render the start of a link: to the web without a referrer, all other targets removed."""
     token = tokens[index]
     if not str(token.attrGet("href") or "").lower().startswith(("http://", "https://")):
         token.attrs.pop("href", None)
     token.attrSet("rel", "noopener noreferrer nofollow")
     token.attrSet("target", "_blank")
-    return self.renderToken(tokens, index, options, _env)
+    return str(renderer.renderToken(tokens, index, options, _))
 
 
-def _cell_open(
-    self: "RendererHTML",
-    tokens: "Sequence[Token]",
-    index: int,
-    options: "OptionsDict",
-    _env: "EnvType",
-) -> str:
+def _cell_open(renderer: Any, tokens: Any, index: int, options: Any, _: Any) -> str:
     """Render the start of a table cell with its alignment as a class.
 
     markdown-it writes a `style` attribute, which the content security policy blocks.
@@ -239,7 +224,7 @@ def _cell_open(
     style = str(tokens[index].attrs.pop("style", ""))
     if style:
         tokens[index].attrSet("class", style.replace("text-align:", "align-"))
-    return self.renderToken(tokens, index, options, _env)
+    return str(renderer.renderToken(tokens, index, options, _))
 
 
 def _fence(text: str, language: str, _attributes: str) -> str:

@@ -1,7 +1,7 @@
 """The search page: the search tool with filters and whole passages."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -43,7 +43,7 @@ async def search(request: PageRequest) -> Page:
     next_page = None
     if reply.next_cursor:
         next_page = f"/search?{urlencode(fields | {'cursor': reply.next_cursor})}"
-    words = _words_of(arguments.query) if arguments.kind != "regex" else []
+    words = set(_WORD.findall(arguments.query)) if arguments.kind != "regex" else ()
     document = reply.model_dump(mode="json", exclude_none=True) | {"next_page": next_page}
     values |= {
         "hits": await _hit_values(request.archive, found.hits, words),
@@ -53,7 +53,7 @@ async def search(request: PageRequest) -> Page:
 
 
 async def _hit_values(
-    archive: Archive, hits: Sequence[Hit], words: Sequence[str]
+    archive: Archive, hits: Sequence[Hit], words: Collection[str]
 ) -> list[dict[str, object]]:
     """Return each hit with its address, its passage, its session, and what became of it."""
     session_ids = {hit.session_id for hit in hits}
@@ -83,13 +83,10 @@ def _address_of(hit: Hit) -> str:
     return f"/sessions/{quote(hit.session_id)}?at={hit.seq}#m{hit.seq}"
 
 
-def _with_marks(text: str, words: Sequence[str]) -> Markup:
+def _with_marks(text: str, words: Collection[str]) -> Markup:
     """Render a text with the words of the query marked."""
     if not words:
         return escape(text)
-    pattern = re.compile("|".join(map(re.escape, words)), re.IGNORECASE)
+    longest_first = sorted(words, key=len, reverse=True)[:40]
+    pattern = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)
     return with_matches(text, pattern, lambda match: Markup("<mark>{}</mark>").format(match[0]))
-
-
-def _words_of(query: str) -> list[str]:
-    return sorted(set(_WORD.findall(query)), key=len, reverse=True)[:40]

@@ -81,7 +81,7 @@ async def session_list(request: PageRequest) -> Page:
         ],
         "next_page": next_page,
     }
-    values = {"infos": infos, "is_first": "cursor" not in query, "sorts": _SORT_KEYS, **fields}
+    values = {"infos": infos, "is_first": "cursor" not in query, **fields}
     return Page("rows.html" if query.get("part") == "rows" else "sessions.html", document, values)
 
 

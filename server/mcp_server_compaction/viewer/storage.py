@@ -5,7 +5,7 @@ Every deletion is shown first, and exactly the sessions that were shown are dele
 
 import sys
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from hashlib import blake2b
 from typing import Any
@@ -48,14 +48,13 @@ async def usage(request: PageRequest) -> Page:
     measured = await request.archive.usage()
     sessions = sorted(measured.sessions, key=lambda s: -s.log_bytes - s.own_bytes)
     listed = sessions[:500]
-    titles = await _titles(request.archive, {s.session_id for s in listed})
     document = {
         "total_bytes": measured.total_bytes,
         "unnamed_output_bytes": measured.unnamed_bytes,
         "session_count": len(sessions),
-        "sessions": [asdict(s) | {"title": titles[s.session_id]} for s in listed],
+        "sessions": [asdict(s) for s in listed],
     }
-    values = {"sessions": listed, "titles": titles, "hidden_count": len(sessions) - len(listed)}
+    values = {"sessions": listed, "hidden_count": len(sessions) - len(listed)}
     return Page("storage_sizes.html", document, values)
 
 
@@ -83,11 +82,10 @@ async def _planned(request: PageRequest, fields: Mapping[str, str]) -> Page:
         max_bytes=None if megabytes is None else megabytes * 1024 * 1024,
     )
     planned = await request.archive.prune(rules, dry_run=True)
-    titles = await _titles(request.archive, {s.session_id for s in planned.sessions})
     ids = "\n".join(s.session_id for s in planned.sessions)
     document: JsonObject = {
         "dry_run": True,
-        "sessions": [asdict(s) | {"title": titles[s.session_id]} for s in planned.sessions],
+        "sessions": [asdict(s) for s in planned.sessions],
         "session_count": planned.session_count,
         "freed_bytes": planned.freed_bytes,
         "remaining_bytes": planned.remaining_bytes,
@@ -95,25 +93,10 @@ async def _planned(request: PageRequest, fields: Mapping[str, str]) -> Page:
     values = {
         "plan": planned,
         "plan_hash": blake2b(ids.encode(), digest_size=16).hexdigest(),
-        "titles": titles,
         "days": fields.get("days", ""),
         "mb": fields.get("mb", ""),
     }
     return Page("prune.html", document, values)
-
-
-async def _titles(archive: Archive, session_ids: Collection[str]) -> dict[str, str]:
-    """Return the titles of sessions, or their IDs if they have no title."""
-    titles = {session_id: session_id for session_id in session_ids}
-    cursor: str | None = None
-    missing = set(session_ids)
-    while missing:
-        infos, cursor = await archive.sessions(limit=400, cursor=cursor)
-        titles |= {i.session_id: i.title for i in infos if i.title and i.session_id in titles}
-        missing -= {info.session_id for info in infos}
-        if cursor is None:
-            break
-    return titles
 
 
 async def protect(request: PageRequest) -> Response:

@@ -1,12 +1,9 @@
 """Pages and how they are rendered: HTML for people, JSON for programs."""
 
 import json
-from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from hashlib import sha256
-from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qs, urlencode
@@ -206,23 +203,3 @@ def static_text(name: str) -> str:
     """
     path = files("mcp_server_compaction.viewer").joinpath("static", name)
     return path.read_text(encoding="utf-8")
-
-
-@cache
-def host_app() -> str:
-    """Return the page for MCP Apps: a host shows it next to the reply of a compaction or search.
-
-    The page makes no requests. It contains its script and style, and its policy allows only their
-    hashes. The host calls the server's tools for it when the user asks for more.
-    """
-    script, style = static_text("app.js"), static_text("app.css")
-    policy = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'"
-    return (
-        templates()
-        .get_template("host_app.html")
-        .render(policy=policy, script=script, style=style, version=version("mcp-server-compaction"))
-    )
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"

@@ -31,11 +31,13 @@ class Site:
         http: HTTP client that sends the token with each request.
         access: Access control of the viewer.
         stranger: HTTP client without a token.
+        archives: The archive of the viewer.
     """
 
     http: httpx2.AsyncClient
     access: Access
     stranger: httpx2.AsyncClient
+    archives: LazyArchive
 
     async def html(self, address: str) -> str:
         """Return the HTML of a page that exists."""
@@ -66,7 +68,7 @@ async def running_site(config: Config) -> AsyncGenerator[Site]:
             ) as http,
             httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=BASE) as stranger,
         ):
-            yield Site(http, access, stranger)
+            yield Site(http, access, stranger, archives)
 
 
 async def fill_archive(config: Config) -> None:

@@ -1,6 +1,7 @@
 """Pages of compactions: the lists before and after, receipts, and links to originals."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +170,23 @@ async def test_later_rows_are_loaded_in_parts(config: Config) -> None:
     positions = [int(found[1]) for found in ids if found]
     assert positions == sorted(set(positions))
     assert len(positions) == len(seen) > 120
+
+
+async def test_repairs_are_listed_with_their_number(config: Config) -> None:
+    orphan = {"type": "tool_result", "tool_use_id": "none", "content": "text"}
+    messages = [*story(turns=8), {"role": "user", "content": [orphan]}]
+    async with open_archive(Path(config.archive_folder)) as archive:
+        request = CompactRequest(session_id="broken", mode="full")
+        repaired = await compact(messages, replace(request, mode="auto"), archive=archive)
+        assert repaired.status == "repaired"
+        assert (await compact(messages, request, archive=archive)).status == "compacted"
+    async with running_site(config) as site:
+        listed = (await site.json("/sessions/broken/compactions"))["compactions"]
+        assert [(c["number"], c["receipt"]["status"]) for c in listed] == [
+            (1, "compacted"),
+            (0, "repaired"),
+        ]
+        page = await site.html("/sessions/broken/compactions")
+        assert "0: only repairs" in page
+        assert 'href="/sessions/broken/compactions/1"' in page
+        assert (await site.http.get("/sessions/broken/compactions/0")).status_code == 404

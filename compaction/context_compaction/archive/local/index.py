@@ -52,6 +52,7 @@ from context_compaction.archive.local.log import (
     session_folder,
     session_folders,
 )
+from context_compaction.archive.progress import report_work
 from context_compaction.archive.retention import StoredSizes
 from context_compaction.archive.search.filters import (
     CANDIDATES,
@@ -190,7 +191,7 @@ class SearchIndex:
                 "SELECT session_id, parent, is_retained, (SELECT count(*) FROM doc"
                 f" WHERE doc.session = session.id AND seq != {NO_SEQ} AND start_byte = 0),"
                 " archived_seconds, (SELECT sum(indexed_to) FROM segment"
-                " WHERE segment.session = session.id) FROM session"
+                " WHERE segment.session = session.id), title FROM session"
             )
             uses = connection.execute(
                 "SELECT session_id, digest FROM blob_use JOIN session ON session.id = session"
@@ -235,7 +236,8 @@ class SearchIndex:
             # A rebuilt index gets the sessions roughly in the order in which they were written.
             folders.sort(key=_last_write_nanoseconds)
         parts = chain.from_iterable(self._new_parts(connection, folder) for folder in folders)
-        inserted = [self._insert(connection, batch) for batch in _batches(parts)]
+        numbers = {folder.name: number for number, folder in enumerate(folders)}
+        inserted = [self._insert(connection, batch, numbers) for batch in _batches(parts)]
         if not all(inserted):
             return None
         return {name: stamp for name, stamp in stamps.items() if stamp < reliable_until}
@@ -279,16 +281,25 @@ class SearchIndex:
                     break
                 if part.end == start:
                     break  # a process is still writing, or was killed while writing
+                if size > BATCH_BYTES:
+                    report_work(start >> 20, size >> 20, "MB of a session indexed")
                 yield NewPart(folder.name, segment, start, part)
                 start = part.end
 
-    def _insert(self, connection: sqlite3.Connection, batch: Sequence[NewPart]) -> bool:
-        """Index `batch`; return False if another process indexed or deleted a part of it."""
+    def _insert(
+        self, connection: sqlite3.Connection, batch: Sequence[NewPart], numbers: Mapping[str, int]
+    ) -> bool:
+        """Index `batch`; return False if another process indexed or deleted a part of it.
+
+        `numbers` has the position of each session among those to index, by key.
+        """
         is_complete = True
         rows: list[IndexRow] = []
         try:
             with self._file.transaction(connection):
                 for new in batch:
+                    if len(numbers) > 1:
+                        report_work(numbers[new.session_key], len(numbers), "sessions indexed")
                     path = session_folder(self.root, new.session_key) / new.segment
                     start = indexed_to(connection, new.session_key, new.segment)
                     if start == new.start and path.exists():

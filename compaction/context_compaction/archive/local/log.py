@@ -44,6 +44,7 @@ from context_compaction.archive.local.durable_files import (
     try_lock,
     write_all,
 )
+from context_compaction.archive.progress import report_work
 from context_compaction.archive.records import (
     Blobs,
     LinePlace,
@@ -62,6 +63,8 @@ _CRC_END = len(_OPENING) + 8
 _BODY = b',"body":'
 # Adjacent lines are read together until they have this many bytes, which bounds the memory.
 _READ_BYTES = 1024 * 1024
+# A read of more lines than this reports its progress, as often as this.
+_REPORT_LINES = 2_000
 # As records.py writes them. Quotes in strings are escaped, so only a key in the host's JSON can
 # look the same; then a blob is kept that could be removed.
 BLOB_REFERENCE: re.Pattern[bytes] = re.compile(rb'blob":"([0-9a-f]{64})"')
@@ -200,9 +203,12 @@ def read_segment(
     end = position = start
     tail = b""
     with explaining(path, "Reading"), path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
         file.seek(start)
         for number, line in enumerate(file, start=1):
             position += len(line)
+            if number % _REPORT_LINES == 0:
+                report_work(position >> 20, size >> 20, "MB of the session read")
             if not line.endswith(b"\n"):
                 break
             head = decode_head(line)
@@ -250,6 +256,8 @@ def read_bodies(
             stop, size_bytes = stop + 1, size_bytes + place.length
         bodies += _read_adjacent(folder, places[start:stop], size_bytes, get_blob)
         start = stop
+        if len(places) > _REPORT_LINES:
+            report_work(stop, len(places), "messages read")
     return bodies
 
 

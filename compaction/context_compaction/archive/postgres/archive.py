@@ -261,7 +261,7 @@ _REVOKE = "DELETE FROM compaction.access_token WHERE tenant = %s AND token_id = 
 def _measure(connection: Connection, tenant: str, orphans: Mapping[str, int]) -> StoredSizes:
     """Return the sizes of a tenant's sessions and contents, and of objects without a row."""
     sessions = connection.execute(
-        "SELECT session, parent, is_retained, message_count, archived_seconds, log_bytes"
+        "SELECT session, parent, is_retained, message_count, archived_seconds, log_bytes, title"
         " FROM compaction.session WHERE tenant = %s AND next_number > 0",
         (tenant,),
     )

@@ -148,6 +148,7 @@
     button.addEventListener("click", () => move(Number(button.dataset.jump), CHANGES));
   }
 
+  if (document.querySelector("[data-reload]")) setTimeout(() => location.reload(), 500);
   const box = document.getElementById("transcript");
   if (box) transcript(box);
 })();
