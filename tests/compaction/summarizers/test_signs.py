@@ -6,9 +6,12 @@ import pytest
 from context_compaction.summarizers.instructions.sentences import (
     Sign,
     languages,
+    lower_case,
     sign_pattern,
     sign_pattern_in,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 EXAMPLES = [
     (language, name, example)
@@ -22,7 +25,7 @@ EXAMPLES = [
 def test_example_has_its_sign_by_its_language_alone(
     language: str, name: Sign, example: str
 ) -> None:
-    assert sign_pattern_in(name, [languages()[language]]).search(example)
+    assert sign_pattern_in(name, [languages()[language]]).search(lower_case(example))
 
 
 @pytest.mark.parametrize("language", languages())
@@ -37,3 +40,10 @@ def test_language_has_only_known_signs_and_kinds(language: str) -> None:
 def test_sign_does_not_match_text_without_words(name: Sign) -> None:
     assert sign_pattern(name).search("") is None
     assert sign_pattern(name).search("42 × 17 = 714") is None
+
+
+@given(st.text())
+def test_lower_case_keeps_every_position(text: str) -> None:
+    lower = lower_case(text)
+    assert len(lower) == len(text)
+    assert all(a == b or a.isupper() or a.istitle() for a, b in zip(text, lower, strict=True))

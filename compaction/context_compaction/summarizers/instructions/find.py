@@ -19,6 +19,7 @@ from context_compaction.summarizers.instructions.sentences import (
     Sentence,
     Sign,
     join_wrapped_lines,
+    lower_case,
     sentences_of,
     sign_pattern,
     subject_words,
@@ -40,6 +41,7 @@ _TYPED, _LAST, _RULE, _CERTAIN, _QUESTION, _PASTED = 0.75, 0.25, 0.75, 1.0, -1.2
 _SIGN_WEIGHTS: Mapping[Sign, float] = {
     "correction": 0.5, "errand": -0.75, "about_oneself": -0.5, "agreement": -1.5,
 }  # fmt: skip
+_OTHER_SIGNS: tuple[Sign, ...] = ("correction", "errand", "agreement")
 # This many subject words name something that a later "it" can mean.
 _NAMING_WORDS = 2
 # Quoted or parenthesized text, which is no rule by itself.
@@ -190,7 +192,7 @@ def _instructions(
 def _may_explain(sentence: UserInstruction) -> bool:
     """Whether a sentence after a rule may be its reason: no question, thanks or pasted text."""
     is_question = sentence.text.endswith(_QUESTION_MARKS)
-    is_agreement = sign_pattern("agreement").search(sentence.text) is not None
+    is_agreement = sign_pattern("agreement").search(lower_case(sentence.text)) is not None
     return not (sentence.is_pasted or is_question or is_agreement)
 
 
@@ -208,23 +210,25 @@ def _instruction(text: str, sentence: Sentence, turn: int) -> UserInstruction:
 def _rank_by_words(text: str) -> tuple[float, bool]:
     """Return the rank of a sentence by its words, and whether it states a lasting rule."""
     content = _ASIDE.sub("", without_list_mark(text))
+    lower = lower_case(content)
     personal = [
         match
-        for match in sign_pattern("about_oneself").finditer(content)
+        for match in sign_pattern("about_oneself").finditer(lower)
         # A report about oneself after the statement is a reason: "Be brief, I'm in a hurry."
         if len(subject_words(content[: match.start()])) < _NAMING_WORDS
     ]
     rule_matches = [
         match
-        for match in sign_pattern("rule").finditer(content)
+        for match in sign_pattern("rule").finditer(lower)
         # "I don't" is no prohibition.
         if not any(span.start() <= match.start() < span.end() for span in personal)
     ]
-    rule_signs = {match[0].lower() for match in rule_matches}
-    signs: set[Sign] = {sign for sign in _SIGN_WEIGHTS if sign_pattern(sign).search(content)}
-    if not personal:
-        signs.discard("about_oneself")
-    is_certain = any(sign_pattern(sign).search(content) for sign in ("lasting", "sure"))
+    rule_signs = {match[0] for match in rule_matches}
+    signs = {sign for sign in _OTHER_SIGNS if sign_pattern(sign).search(lower)}
+    if personal:
+        signs.add("about_oneself")
+    lasting = [match.start() for match in sign_pattern("lasting").finditer(lower)]
+    is_certain = bool(lasting) or sign_pattern("sure").search(lower) is not None
     is_question = text.endswith(_QUESTION_MARKS) and not _TAG_QUESTION.search(text)
     rank = _TYPED + _RULE * min(len(rule_signs), 3) + _CERTAIN * is_certain
     rank += _SIGN_WEIGHTS["correction"] * ("correction" in signs)
@@ -239,21 +243,20 @@ def _rank_by_words(text: str) -> tuple[float, bool]:
             rank += _SIGN_WEIGHTS["about_oneself"]  # wishes for oneself are worded like rules
     if is_question or text.endswith((":", "：")) or signs & {"agreement", "errand"}:
         return rank, False
-    lasting = sign_pattern("lasting").finditer(content)
-    return rank, any(_applies_to_sentence(content, match.start()) for match in lasting)
+    return rank, any(_applies_to_sentence(content, lower, start) for start in lasting)
 
 
-def _applies_to_sentence(content: str, start: int) -> bool:
+def _applies_to_sentence(content: str, lower: str, start: int) -> bool:
     """Whether a sign at `start` applies to the whole sentence: no report, no subordinate clause."""
-    if sign_pattern("telling").search(content, 0, start):
+    if sign_pattern("telling").search(lower, 0, start):
         return False
     under = sign_pattern("under")
     if content.startswith((",", "–", "—"), start):
         # A sign of a rule after a condition or one word. Elsewhere it belongs to one of many
         # requests.
-        return bool(under.match(content)) or len(subject_words(content[:start])) < _NAMING_WORDS
+        return bool(under.match(lower)) or len(subject_words(content[:start])) < _NAMING_WORDS
     clause = max((end.end() for end in CLAUSE_END.finditer(content, 0, start)), default=0)
-    return under.search(content, clause, start) is None
+    return under.search(lower, clause, start) is None
 
 
 def _is_certain_rule(sentence: UserInstruction) -> bool:
@@ -264,7 +267,7 @@ def _is_certain_rule(sentence: UserInstruction) -> bool:
 
 def _refers_back(text: str) -> bool:
     """Whether `text` names nothing before a word that needs a name ("Don't mention it again.")."""
-    pointer = sign_pattern("points").search(text)
+    pointer = sign_pattern("points").search(lower_case(text))
     if pointer is None or text.startswith(":", pointer.end()):
         return False
     is_object = CLAUSE_END.match(text, pointer.end()) is not None  # "Don't come back to it."

@@ -80,8 +80,16 @@ _VALUE = re.compile(
 
 @cache
 def sign_pattern(sign: Sign) -> re.Pattern[str]:
-    """Return the pattern of a sign in all languages together."""
+    """Return the pattern of a sign in all languages together, for texts in `lower_case`."""
     return sign_pattern_in(sign, list(languages().values()))
+
+
+def lower_case(text: str) -> str:
+    """Return `text` in lower case, with each character at its position.
+
+    Patterns that ignore case take three times as long.
+    """
+    return text.replace("İ", "i").lower()
 
 
 @cache
@@ -108,8 +116,7 @@ def sign_pattern_in(sign: Sign, tables: Sequence[Mapping[str, Any]]) -> re.Patte
     return re.compile(
         rf"(?:\A(?:{alternatives('before')})*(?:{alternatives('starts')})"
         rf"|(?:\A|[,;:.!?(–—]\s*+)(?:{alternatives('before')})*(?:{alternatives('clauses')}))\b"
-        rf"|\b(?:{alternatives('words')})\b|{alternatives('anywhere')}",
-        re.IGNORECASE,
+        rf"|\b(?:{alternatives('words')})\b|{alternatives('anywhere')}"
     )
 
 
@@ -221,7 +228,7 @@ def _introduces_rules(line: str) -> bool:
     content = line.strip("#*_ ")
     is_heading = line.startswith("#") or content.endswith((":", "："))
     last_sentence = _SENTENCE_END.split(content)[-1]
-    return is_heading and sign_pattern("heading").search(last_sentence) is not None
+    return is_heading and sign_pattern("heading").search(lower_case(last_sentence)) is not None
 
 
 def _paragraphs(text: str) -> Iterator[tuple[list[str], bool]]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from context_compaction.summarizers.instructions.sentences import (
+    lower_case,
     sign_pattern,
     subject_words,
     values_in,
@@ -109,16 +110,17 @@ class _Content:
 )  # pins, the summary and the next compaction ask for these sentences again
 def _content_of(text: str) -> _Content:
     text = without_list_mark(text)
+    lower = lower_case(text)
     denied: list[frozenset[str]] = []
     forgotten: list[frozenset[str]] = []
     correction = sign_pattern("correction")
-    for negation in sign_pattern("negation").finditer(text):
+    for negation in sign_pattern("negation").finditer(lower):
         clause = CLAUSE_END.split(text[negation.end() :], maxsplit=1)[0]
         denied.append(subject_words(clause) | values_in(clause))
-        if correction.match(text, negation.start()):
+        if correction.match(lower, negation.start()):
             forgotten += map(subject_words, _CONJUNCTION.split(clause))
     words, values = subject_words(text), values_in(text)
-    corrects = correction.search(text) is not None
+    corrects = correction.search(lower) is not None
     return _Content(words, values, words | values, tuple(denied), tuple(forgotten), corrects)
 
 
