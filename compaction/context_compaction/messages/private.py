@@ -30,10 +30,12 @@ def _without_private(value: Any) -> Any:
         return value if is_same(items, value) else items
     if not is_object(value) or value.get("type") == "tool_result":
         return cast("Any", value)
-    fields = {
-        key: item if key in _RESULT_KEYS else _without_private(item) for key, item in value.items()
+    changed = {
+        key: public
+        for key, item in value.items()
+        if key not in _RESULT_KEYS and (public := _without_private(item)) is not item
     }
-    return value if is_same([*fields.values()], [*value.values()]) else fields
+    return value | changed if changed else value
 
 
 def _hide_in_text(text: str) -> str:

@@ -54,9 +54,8 @@ def fit_project_rules(
     places = [
         (Place(index, number), block)
         for index, message in enumerate(messages)
-        if message.index not in pinned
         for number, block in enumerate(message.blocks)
-        if is_rules(block)
+        if is_rules(block) and message.index not in pinned
     ]
     if not places:
         return Step(messages)

@@ -59,20 +59,18 @@ def shorten_to_bought(
     calls = index_calls(messages)
     restored = {item.path for item in record.items if item.path and item.bought}
     editable = {at for at in retained if messages[at].index not in context.pins.marked}
-    shortened: dict[Place, Replacement] = {}
-    request_items: list[Item] = []
-    for item in record.items:
-        at = record.position_of(item)
-        if at < 0 or item.path:
-            continue
-        if item.block < 0:
-            request_items += [item] if at == request_at else []
-        elif at in editable and (shorter := _shorter(context, messages[at], item, calls, restored)):
-            shortened[Place(at, item.block)] = shorter
+    shortened = {
+        Place(at, item.block): shorter
+        for at in editable
+        for item in record.by_position.get(at, ())
+        if item.block >= 0
+        if (shorter := _shorter(context, messages[at], item, calls, restored))
+    }
     step = replace_blocks(messages, shortened, count, layer="persist")
     edited = edited.then("persist", step, count)
     if request_at is None or messages[request_at].index in context.pins.marked:
         return edited
+    request_items = [item for item in record.by_position.get(request_at, ()) if item.block < 0]
     kept_at = sorted({*retained, request_at})
     for layer, is_typed in ((_REQUEST_LAYER, True), ("persist", False)):
         # A first text is shortened as it was bought, further ones only until the list fits.

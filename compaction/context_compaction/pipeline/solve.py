@@ -52,7 +52,7 @@ from context_compaction.pipeline.summarize import (
 from context_compaction.request import DETAIL_SHARES
 from context_compaction.session.prepared import applied_plan
 from context_compaction.summarizers.extractive.collect import collect
-from context_compaction.summarizers.extractive.fill import HEAD_TOKENS, fill, orders_of
+from context_compaction.summarizers.extractive.fill import HEAD_TOKENS, Market, fill, orders_of
 from context_compaction.summarizers.extractive.items import Item, Record, mark_focus
 from context_compaction.summarizers.extractive.render import (
     EXTRACTS_TITLE,
@@ -60,7 +60,6 @@ from context_compaction.summarizers.extractive.render import (
     earlier_entries,
     render,
 )
-from context_compaction.tokens.counter import MessageCounter
 
 # At most this share of the target stays empty while items are left to buy.
 _EMPTY_SHARE = 0.04
@@ -260,6 +259,7 @@ def _filled(
     best: tuple[int, Plan] | None = None
     least_start = 0
     safe = safe_cuts(context.messages, context.rules)
+    market = None if prose or prose_tokens else Market(record.items, context.count)
     for number in range(_PASSES):
         if number == _PASSES // 2 and best is not None and best[1].cut is not None:
             # A longer tail does not fit, so the room that is left goes to everything else.
@@ -268,9 +268,11 @@ def _filled(
         # The last try is the smallest list.
         is_last = best is None and number == _PASSES - 1
         room_tokens = 0 if is_last else max(0, room_tokens)
-        is_beside = bool(prose or prose_tokens)
-        sale = _items_beside(context, record, room_tokens, covered_until) if is_beside else None
-        remaining_tokens = _buy(record, sale, room_tokens, context.count)
+        remaining_tokens = (
+            market.fill(room_tokens)
+            if market
+            else _buy_beside(context, record, room_tokens, covered_until)
+        )
         candidate = _cut_where_bought(
             context,
             plan,
@@ -331,7 +333,7 @@ def _prose_tokens(context: CompactionContext, plan: Plan, record: Record) -> int
     """Return the tokens of a text that is still to be written."""
     limit_tokens = _limit_tokens(context, plan)
     rules = [item for item in record.items if item.kind in RULE_KINDS]
-    _buy(record, rules, int(limit_tokens * _RULES_SHARE), context.count)
+    fill(rules, int(limit_tokens * _RULES_SHARE), context.count)
     fill(orders_of(record.items)[-1:], int(limit_tokens * _REQUEST_SHARE), context.count)
     safe = safe_cuts(context.messages, context.rules)
     frame = _cut_where_bought(context, plan, record, safe, prose=".", needs_all=True)
@@ -340,33 +342,26 @@ def _prose_tokens(context: CompactionContext, plan: Plan, record: Record) -> int
     return max(0, min(int(room_tokens * _PROSE_SHARE), _MAX_PROSE_TOKENS))
 
 
-def _items_beside(
+def _buy_beside(
     context: CompactionContext, record: Record, room_tokens: int, covered_until: int
-) -> list[Item]:
-    """Return what may be bought beside a text: the newest messages, the newest request and rules.
+) -> int:
+    """Buy what fits beside a text: of the newest messages, the newest request and rules.
 
-    Only messages that may fit are among them, because others would not be shown.
+    Only messages that may fit are considered, because others would not be shown. Return the tokens
+    that are left.
     """
     start, tokens = len(context.messages), 0
     while start and (start > covered_until > 0 or tokens < 2 * room_tokens):
         start -= 1
         tokens += context.count.message(context.messages[start])
     request = orders_of(record.items)[-1:]
-    return [
-        item
-        for item in record.items
-        if item.kind in RULE_KINDS or item in request or record.position_of(item) >= start
-        if not item.path
-    ]
-
-
-def _buy(
-    record: Record, sale: Sequence[Item] | None, room_tokens: int, count: MessageCounter
-) -> int:
-    """Buy pieces of the items for `sale`; None sells all. Return the tokens that are left."""
+    sale: list[Item] = []
     for item in record.items:
         item.bought = set()
-    return fill(record.items if sale is None else sale, room_tokens, count)
+        is_offered = item.kind in RULE_KINDS or item in request or record.position_of(item) >= start
+        if is_offered and not item.path:
+            sale.append(item)
+    return fill(sale, room_tokens, context.count)
 
 
 def _is_all_bought(record: Record) -> bool:
@@ -438,7 +433,8 @@ def _bought_texts(
 ) -> tuple[str, str]:
     """Return the bought pieces of replaced messages, for the summary and the checkpoint."""
     start = cut.first_kept
-    items = [item for item in record.items if record.position_of(item) < start or item.path]
+    bought = (item for item in record.items if item.bought and not item.path)
+    items = [item for item in bought if record.position_of(item) < start]
     if prose:
         items = [
             item
@@ -492,16 +488,17 @@ def _tail_start(
     """
     messages = context.messages
     request_at = _newest_request(messages)
-    missing = {at for at, message in enumerate(messages) if placeholders.is_synthetic(message)}
-    for item in record.items:
-        at = record.position_of(item)
-        if at < 0 or item.path or item.kind in DERIVED:
-            continue
+
+    def is_missing(item: Item, at: int) -> bool:
+        if item.kind in DERIVED:
+            return False
         is_partial = needs_all and not (item.is_complete or item.is_unread or at == request_at)
-        if is_partial or _is_missing(item, is_request=at == request_at):
-            missing.add(at)
+        return is_partial or _is_missing(item, is_request=at == request_at)
+
     start = len(messages)
-    while start and start - 1 not in missing:
+    while start and not placeholders.is_synthetic(messages[start - 1]):
+        if any(is_missing(item, start - 1) for item in record.by_position.get(start - 1, ())):
+            break
         start -= 1
     is_full = context.request.mode == "full"
     if start == 0 and not is_full:

@@ -7,6 +7,7 @@ age, and at one price, a text twice as old may be half as long. The rule works a
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from context_compaction.summarizers.extractive.items import Item, Kind, typed_pieces
 from context_compaction.summarizers.instructions.find import BINDING_RANK
@@ -53,45 +54,81 @@ _RULES_SHARE = 0.3
 _AGELESS_KINDS = ("rule", "preference", "plan")
 
 
+# The price of a piece, what decides between equal prices (newer messages and earlier pieces first),
+# its tokens, its item and its index.
+_Offer: TypeAlias = tuple[float, int, int, int, int, Item, int]
+
+
 def fill(items: Sequence[Item], room_tokens: int, count: MessageCounter) -> int:
     """Buy the pieces of `items` that fit in `room_tokens`. Return the tokens that are left."""
-    _set_ages(items)
-    orders = orders_of(items)
-    for item in items:
-        item.age = 0 if item in orders or item.in_focus else item.age
-    failures = [item for item in items if item.kind == "failure"]
-    newest_failure = max(failures, key=lambda item: item.at, default=None)
-    surest = _surest_rules(items, min(_RULES_TOKENS, int(room_tokens * _RULES_SHARE)), count)
-    offers: list[tuple[float, int, int, int, Item, int]] = []
-    for item in items:
-        item.bought = set()
-        if WEIGHTS[item.kind]:
-            first_tokens = int(room_tokens * _FIRST_SHARE) if item in orders else 0
-            free_tokens = int(room_tokens * _free_share(item, newest_failure))
+    return Market(items, count).fill(room_tokens)
+
+
+class Market:
+    """The pieces of `items` with their prices. Most prices are the same in every fill."""
+
+    def __init__(self, items: Sequence[Item], count: MessageCounter) -> None:
+        self._items, self._count = items, count
+        _set_ages(items)
+        self._orders = orders_of(items)
+        for item in items:
+            item.age = 0 if item in self._orders or item.in_focus else item.age
+        failures = [item for item in items if item.kind == "failure"]
+        self._newest_failure = max(failures, key=lambda item: item.at, default=None)
+        self._special: list[tuple[int, Item]] = []
+        self._others: list[tuple[int, Item]] = []
+        for numbered in enumerate(items):
+            if WEIGHTS[numbered[1].kind]:
+                is_special = self._depends_on_room(numbered[1])
+                (self._special if is_special else self._others).append(numbered)
+        self._offers: list[_Offer] = []
+        self._most_tokens = 0
+
+    def fill(self, room_tokens: int) -> int:
+        """Buy the pieces that fit in `room_tokens`. Return the tokens that are left."""
+        for item in self._items:
+            if item.bought:
+                item.bought = set()
+        if room_tokens > self._most_tokens:
+            self._most_tokens = 2 * room_tokens  # later fills have about as much room
+            self._offers = sorted(self._offers_of(self._others, self._most_tokens))
+        offers = sorted([*self._offers, *self._offers_of(self._special, room_tokens)])
+        attached_tokens = int(room_tokens * _ATTACHED_SHARE)
+        closed: set[int] = set()
+        for *_, tokens, item, piece in offers:
+            is_attached = item.kind == "attached"
+            limit_tokens = min(room_tokens, attached_tokens) if is_attached else room_tokens
+            if tokens > limit_tokens or id(item) in closed:
+                closed.add(id(item))
+                continue
+            item.bought.add(piece)
+            room_tokens -= tokens
+            attached_tokens -= tokens if is_attached else 0
+        return room_tokens
+
+    def _depends_on_room(self, item: Item) -> bool:
+        is_free = _free_share(item, self._newest_failure) > 0
+        return is_free or item in self._orders or item.rank > BINDING_RANK
+
+    def _offers_of(self, items: Sequence[tuple[int, Item]], room_tokens: int) -> Iterator[_Offer]:
+        """Yield the offers of the numbered `items` up to the first piece that cannot fit."""
+        rules_tokens = min(_RULES_TOKENS, int(room_tokens * _RULES_SHARE))
+        surest = _surest_rules([item for _, item in items], rules_tokens, self._count)
+        for number, item in items:
+            first_tokens = int(room_tokens * _FIRST_SHARE) if item in self._orders else 0
+            free_tokens = int(room_tokens * _free_share(item, self._newest_failure))
             weight = WEIGHTS["rule"] if id(item) in surest else WEIGHTS[item.kind]
             weight = max(weight, _FOCUS_WEIGHT * item.in_focus)
             prices = _prices(
-                item, weight, count, first_tokens=first_tokens, free_tokens=free_tokens
+                item, weight, self._count, first_tokens=first_tokens, free_tokens=free_tokens
             )
             total_tokens = 0
             for step, price in enumerate(prices):
                 tokens = item.costs[step]
-                offers.append((price, -item.at, step, tokens, item, item.order[step]))
+                yield price, -item.at, step, number, tokens, item, item.order[step]
                 total_tokens += tokens
                 if total_tokens + HEAD_TOKENS > room_tokens:
                     break
-    attached_tokens = int(room_tokens * _ATTACHED_SHARE)
-    closed: set[int] = set()
-    for _, _, _, tokens, item, piece in sorted(offers, key=lambda offer: offer[:3]):
-        is_attached = item.kind == "attached"
-        limit_tokens = min(room_tokens, attached_tokens) if is_attached else room_tokens
-        if id(item) in closed or tokens > limit_tokens:
-            closed.add(id(item))
-            continue
-        item.bought.add(piece)
-        room_tokens -= tokens
-        attached_tokens -= tokens if is_attached else 0
-    return room_tokens
 
 
 def _free_share(item: Item, newest_failure: Item | None) -> float:

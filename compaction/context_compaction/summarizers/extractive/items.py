@@ -120,10 +120,17 @@ class Record:
         items: The items, oldest first.
         positions: For each walked message, its position in the caller's list. None for a message
             from the archive.
+        by_position: The items of each message of the caller's list, without files.
     """
 
     items: Sequence[Item]
     positions: Sequence[int | None] = ()
+    by_position: dict[int, list[Item]] = field(init=False, default_factory=dict[int, list[Item]])
+
+    def __post_init__(self) -> None:
+        for item in self.items:
+            if not item.path and (position := self.position_of(item)) >= 0:
+                self.by_position.setdefault(position, []).append(item)
 
     def position_of(self, item: Item) -> int:
         """Return the position of the item's message in the caller's list. -1 if it has none."""
