@@ -186,7 +186,9 @@ class KnownFile:
         parts = self.parts if self.text is None else [FilePart(1, self.text)]
         size = sum(len(part.text) for part in parts)
         self.budget.spend(size // FAST_CHARS + len(old) + len(new))
-        counts = [part.text.count(old) for part in parts]
+        # Most texts of changes occur once, so each text is searched once.
+        split = [part.text.partition(old) for part in parts]
+        counts = [bool(found) + after.count(old) for _, found, after in split]
         grown_chars = (len(new) - len(old)) * sum(counts)
         self.budget.spend(max(0, grown_chars))
         # An edit that leaves a longer text is not followed.
@@ -194,13 +196,15 @@ class KnownFile:
         if is_unclear or size + grown_chars > 1_000_000:
             return False
         added_lines = new.count("\n") - old.count("\n")
+        texts = [
+            f"{before}{new}{after.replace(old, new) if count > 1 else after}" if count else before
+            for (before, _, after), count in zip(split, counts, strict=True)
+        ]
         if self.text is not None:
-            self.focus = self.text.find(old)
-            self.text = self.text.replace(old, new)
+            self.focus, self.text = len(split[0][0]), texts[0]
             return True
         moved = 0
-        for number, (part, count) in enumerate(zip(parts, counts, strict=True)):
-            text = part.text.replace(old, new)
+        for number, (part, text, count) in enumerate(zip(parts, texts, counts, strict=True)):
             self.parts[number] = FilePart(part.start_line + moved, text)
             moved += added_lines * count
         self.last_line = None if self.last_line is None else self.last_line + moved

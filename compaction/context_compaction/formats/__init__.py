@@ -19,6 +19,7 @@ from context_compaction.formats.base import (
     object_or_none,
     plain_text,
     require_object,
+    text_or_none,
 )
 from context_compaction.formats.bedrock_converse import FORMAT as BEDROCK_CONVERSE
 from context_compaction.formats.detection import conversion_of
@@ -82,23 +83,40 @@ def fitting_formats(payload: Sequence[JsonObject]) -> tuple[str, ...]:
         )
     check_count(len(payload))
     scores = dict.fromkeys(FORMATS, 0)
+    # A message with only a role and a text fits the same formats as the last one with that role.
+    plain_fits: dict[str, Mapping[str, int]] = {}
     for index, raw in enumerate(payload):
         raw = require_object(raw, index, "the message", MESSAGE_REMEDY)
-        if _has_number(raw):
-            likely = "gemini" if "parts" in raw else max(scores, key=scores.__getitem__)
-            _refuse_message(raw, index, likely)
-        conversion = conversion_of(raw)
-        if conversion is not None:
-            raise UnknownFormatError(
-                f"Message {index} is in no provider's format: it is {conversion}."
-            )
-        fits = {name: FORMATS[name].recognises(raw) for name in scores}
+        role = _plain_role(raw)
+        fits = plain_fits.get(role)
+        if fits is None:
+            fits = _fits_of(raw, index, scores)
+            if role:
+                plain_fits[role] = fits
+        fits = {name: fits[name] for name in scores}
         remaining = {name: scores[name] + fit for name, fit in fits.items() if fit}
         if not remaining:
             _refuse_message(raw, index, max(scores, key=scores.__getitem__))
         scores = remaining
     highest = max(scores.values())
     return tuple(name for name, score in scores.items() if score == highest)
+
+
+def _plain_role(raw: JsonObject) -> str:
+    """Return the role of a message that has nothing but a role and a text; else ""."""
+    is_plain = len(raw) == 2 and isinstance(raw.get("content"), str)
+    return text_or_none(raw.get("role") if is_plain else None) or ""
+
+
+def _fits_of(raw: JsonObject, index: int, scores: Mapping[str, int]) -> Mapping[str, int]:
+    """Return how well a message fits the formats in `scores`; see `fitting_formats`."""
+    if _has_number(raw):
+        likely = "gemini" if "parts" in raw else max(scores, key=scores.__getitem__)
+        _refuse_message(raw, index, likely)
+    conversion = conversion_of(raw)
+    if conversion is not None:
+        raise UnknownFormatError(f"Message {index} is in no provider's format: it is {conversion}.")
+    return {name: FORMATS[name].recognises(raw) for name in scores}
 
 
 def _has_number(raw: JsonObject) -> bool:

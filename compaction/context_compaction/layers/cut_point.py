@@ -226,11 +226,13 @@ def find_cut(
 
 
 def _is_preserved_block(block: Block) -> bool:
-    if isinstance(block, Text):  # first, because most blocks are texts
-        return is_rules(block)
-    if isinstance(block, ToolCall | ToolResult | Opaque) and block.loads_tools:
-        return True
-    return _is_compaction(block)
+    match block:
+        case Text():
+            return is_rules(block)
+        case ToolCall() | ToolResult():
+            return block.loads_tools
+        case _:
+            return isinstance(block, Opaque) and (block.loads_tools or _is_compaction(block))
 
 
 def _is_compaction(block: Block) -> bool:

@@ -96,10 +96,10 @@ def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False
         messages, rules, _ends_open(messages, rules), unique_ids or rules.unique_call_ids
     )
     state.run(
-        _drop_repeated_item_ids,
+        *([_drop_repeated_item_ids] if rules.unique_item_ids else []),
         _label_misplaced_calls,
         _rename_repeated_calls,
-        _drop_empty_lists,
+        *([_drop_empty_lists] if rules.refuses_empty_lists else []),
         _drop_empty_content,
         _pair_results,
         _drop_trailing_thinking,
@@ -152,7 +152,7 @@ def _drop_repeated_item_ids(state: _Repair) -> Iterator[Message]:
     last: str | None = None  # ID of the last item that stays
     dropped: str | None = None  # ID of reasoning that was dropped after that item
     for message in state.messages:
-        name = item_id(message) if state.rules.unique_item_ids else None
+        name = item_id(message)
         is_thinking = any(isinstance(block, Thinking) for block in message.blocks)
         hosted = (b for b in message.blocks if isinstance(b, Opaque) and b.source is message.source)
         needs_id = is_thinking or any(hosted)
@@ -222,7 +222,7 @@ def _has_repeated_ids_in_run(state: _Repair) -> bool:
 def _drop_empty_lists(state: _Repair) -> Iterator[Message]:
     """Render messages again whose JSON contains an empty list, which the provider refuses."""
     for message in state.messages:
-        if state.rules.refuses_empty_lists and has_empty_list(message):
+        if has_empty_list(message):
             if not (message.blocks or state.rules.refuses_empty_messages):
                 yield message
                 continue

@@ -13,10 +13,10 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from context_compaction.messages.model import utf8_json
 
-# About 2 MB, because keys are hashes: enough for a list of 2M tokens.
-MAX_ENTRIES = 12_000
-# For caches with one entry per message: enough for a list of 5M tokens.
-MAX_MESSAGES = 6_000
+# About 5 MB, because keys are hashes: enough for a list of 20,000 short texts.
+MAX_ENTRIES = 40_000
+# For caches with one entry per message.
+MAX_MESSAGES = 20_000
 
 Key: TypeAlias = bytes | int
 _T = TypeVar("_T")
