@@ -19,15 +19,16 @@ from threading import Event
 import pytest
 
 from tests.support.json_types import Json
-from tests.support.messages_api import Fails, Hangs
 from tests.support.strict_answers import Says
 from tests.support.strict_provider import (
+    Hangs,
     Provider,
     Reply,
     Request,
     serve_provider,
     shared_prefix,
 )
+from tests.support.strict_rules import Fails
 
 from .clients import CLIENTS, Installed, installed, program_of
 

@@ -104,7 +104,7 @@ def message_of(answer: Answer) -> Json:
             "input_tokens": answer.usage.other,
             "cache_creation_input_tokens": answer.usage.written,
             "cache_read_input_tokens": answer.usage.read,
-            "output_tokens": len(json.dumps(content)) // 4,
+            "output_tokens": max(1, len(json.dumps(content)) // 4),
         },
     }
 

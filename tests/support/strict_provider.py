@@ -22,7 +22,6 @@ from typing import Any, TypeAlias
 import zstandard
 
 from .json_types import Json, is_list, is_object
-from .messages_api import HANG_SECONDS, Fails, Hangs
 from .strict_answers import (
     Answer,
     Says,
@@ -37,6 +36,7 @@ from .strict_answers import (
 from .strict_rules import (
     BOUND_MODELS,
     MAX_BODY_BYTES,
+    Fails,
     Issued,
     anthropic_refusal,
     blocks_of,
@@ -47,6 +47,8 @@ from .strict_rules import (
     unmarked,
 )
 
+# Maximum duration of a hanging response; a test that waits for its end has failed.
+HANG_SECONDS = 30
 _BYTES_PER_TOKEN = 4
 # "the system checks up to 20 content blocks before each explicit cache_control breakpoint"
 _LOOKBACK_BLOCKS = 20
@@ -61,6 +63,13 @@ class Raw:
     body: bytes
     status: int = 200
     headers: tuple[tuple[str, str], ...] = (("Content-Type", "application/json"),)
+
+
+@dataclass(frozen=True)
+class Hangs:
+    """A response that stops after its first words, while the connection stays open."""
+
+    text: str = ""
 
 
 @dataclass
@@ -136,6 +145,11 @@ class Provider:
     lock: Lock = field(default_factory=Lock)
     _written: set[str] = field(default_factory=set[str])
     _number: int = 0
+
+    @property
+    def bodies(self) -> list[Json]:
+        """The parsed bodies of all requests, oldest first."""
+        return [request.json for request in self.requests]
 
     @property
     def asked(self) -> list[Request]:

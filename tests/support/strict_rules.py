@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .json_types import Json, is_list, is_object
-from .messages_api import Fails
 from .provider_rules import problems
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
@@ -30,6 +29,16 @@ _FIELDS = {
     "mcp_servers", "context_management", "output_config", "output_format", "betas", "speed",
     "cache_control", "inference_geo", "diagnostics", "fallbacks",
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fails:
+    """A response that is an error."""
+
+    status: int
+    kind: str
+    message: str = "The script says no."
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass

@@ -11,8 +11,10 @@ import pytest
 from context_compaction import AnthropicModel, CompactRequest, CompactResult, compact, open_archive
 
 from tests.support.json_types import Json
-from tests.support.messages_api import Fails, MessagesApi, Reply, Says, Script, serve
 from tests.support.story import GOAL, RULE, story
+from tests.support.strict_answers import Says
+from tests.support.strict_provider import Provider, Reply, Request, Script, serve_provider
+from tests.support.strict_rules import Fails
 
 # Importing the provider's SDK takes long on a busy machine.
 pytestmark = pytest.mark.timeout(120)
@@ -46,8 +48,8 @@ async def summarized(
     request: CompactRequest,
     messages: list[Json] | None = None,
     script: Script = lambda _: Says(ANSWER),
-) -> tuple[CompactResult, MessagesApi]:
-    with anyio.fail_after(150), serve(script) as api:
+) -> tuple[CompactResult, Provider]:
+    with anyio.fail_after(150), serve_provider(script) as api:
         async with open_archive(folder / "archive") as archive:
             model = AnthropicModel(model="claude-haiku-5-5", api_key="test-key", base_url=api.url)
             payload = messages or story()
@@ -69,7 +71,7 @@ def assert_nine_sections(system: str) -> None:
 
 async def test_prompt_asks_for_an_analysis_and_nine_sections(tmp_path: Path) -> None:
     _, api = await summarized(tmp_path, REQUEST)
-    (request,) = api.requests
+    (request,) = api.bodies
     assert_nine_sections(request["system"][0]["text"])
 
 
@@ -85,8 +87,8 @@ async def test_analysis_is_removed_and_nine_sections_stay(tmp_path: Path) -> Non
 async def test_too_long_record_is_retried_without_its_oldest_groups(tmp_path: Path) -> None:
     messages = story(turns=40, result_lines=40)
 
-    def script(body: Json) -> Reply:
-        if len(body["messages"][0]["content"]) > 60_000:
+    def script(request: Request) -> Reply:
+        if len(request.json["messages"][0]["content"]) > 60_000:
             return Fails(413, "request_too_large", "Request exceeds the maximum size")
         return Says(ANSWER)
 
@@ -95,10 +97,10 @@ async def test_too_long_record_is_retried_without_its_oldest_groups(tmp_path: Pa
     dropped = re.fullmatch(r"without the oldest (\d+) of (\d+) groups of messages", route)
     assert dropped is not None
     assert 0 < int(dropped[1]) < int(dropped[2])
-    shown = api.requests[-1]["messages"][0]["content"]
+    shown = api.bodies[-1]["messages"][0]["content"]
     parts = re.findall(r'<part n="\d+" from="(\w+)">', shown)
     assert parts[0] == "assistant", "a group begins with an answer of the model"
     assert "billing/module_0.py" not in shown
     assert "billing/module_39.py" in shown
     assert "characters omitted" not in shown, "the remaining messages are complete"
-    assert 2 <= len(api.requests) <= 3
+    assert 2 <= len(api.bodies) <= 3

@@ -25,11 +25,11 @@ from context_compaction import (
 )
 
 from tests.support.json_types import Json
-from tests.support.messages_api import Fails, Hangs
 from tests.support.provider_rules import problems
 from tests.support.story import SUMMARY, story
 from tests.support.strict_answers import Says
 from tests.support.strict_provider import (
+    Hangs,
     Provider,
     Raw,
     Reply,
@@ -38,6 +38,7 @@ from tests.support.strict_provider import (
     in_turn,
     serve_provider,
 )
+from tests.support.strict_rules import Fails
 
 WAIT_SECONDS = 150
 KEY_ENV = "MY_SUMMARY_KEY"
@@ -322,13 +323,3 @@ def test_invalid_choice_is_refused(
     with pytest.raises(SettingsError, match=problem) as raised:
         summary_model(name.format(kind), **options)
     assert "cret" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    "url",
-    ["https://x.org/v1", "http://localhost:1/v1", "http://192.168.1.7:1", "http://ollama:11434/v1"],
-)
-def test_name_without_api_is_a_model_of_the_named_server(kind: str, url: str) -> None:
-    model = summary_model("qwen3:8b", url=url)
-    assert (model.model, model.base_url, model.writer) == ("qwen3:8b", url, "openai")
-    assert summary_model(f"{kind}:qwen3:8b", url=url).model == "qwen3:8b"

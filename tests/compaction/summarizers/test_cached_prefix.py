@@ -25,10 +25,10 @@ from context_compaction import (
 )
 
 from tests.support.json_types import Json
-from tests.support.messages_api import Fails
 from tests.support.story import SUMMARY, story
 from tests.support.strict_answers import Says
 from tests.support.strict_provider import Provider, Script, in_turn, serve_provider, shared_prefix
+from tests.support.strict_rules import Fails
 
 WAIT_SECONDS = 150
 MODEL = "claude-opus-4-5"

@@ -8,10 +8,11 @@ import pytest
 from context_compaction import AnthropicModel, CompactRequest, compact, open_archive
 
 from tests.support.json_types import Json
-from tests.support.messages_api import Says, serve
 from tests.support.promises import without_originals
 from tests.support.provider_rules import problems
 from tests.support.small import newer_prevails, turn_with_call
+from tests.support.strict_answers import Says
+from tests.support.strict_provider import serve_provider
 
 WAIT_SECONDS = 200
 ROUNDS = 5
@@ -58,7 +59,7 @@ async def test_rules_survive_five_summaries_when_model_forgets_them(
     tmp_path: Path, keeps_originals: bool
 ) -> None:
     context: list[Json] = []
-    with anyio.fail_after(WAIT_SECONDS), serve(lambda _: Says(FORGETFUL)) as api:
+    with anyio.fail_after(WAIT_SECONDS), serve_provider(lambda _: Says(FORGETFUL)) as api:
         model = AnthropicModel(
             model="claude-haiku-5-5", api_key="test-key", base_url=api.url, timeout_seconds=150.0
         )

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from mcp_server_compaction.proxy.request_body import read_body
 
 from tests.support.json_types import Json
-from tests.support.messages_api import Fails, Hangs
 from tests.support.simulated_host import Api, SimulatedHost, log_of, send
 from tests.support.strict_answers import Says
-from tests.support.strict_provider import Provider, in_turn
+from tests.support.strict_provider import Hangs, Provider, in_turn
+from tests.support.strict_rules import Fails
 
 from .running import (
     APIS,

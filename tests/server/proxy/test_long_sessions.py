@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.json_types import Json, is_list
-from tests.support.messages_api import Fails
 from tests.support.simulated_host import Api, SimulatedHost, function, log_of, steps
 from tests.support.simulated_host import Reply as HostReply
 from tests.support.strict_answers import Says
@@ -20,7 +19,7 @@ from tests.support.strict_provider import (
     in_turn,
     serve_provider,
 )
-from tests.support.strict_rules import blocks_of
+from tests.support.strict_rules import Fails, blocks_of
 
 from .running import (
     ADAPTIVE,

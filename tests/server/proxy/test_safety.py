@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.messages_api import Fails
 from tests.support.simulated_host import log_of, send
 from tests.support.strict_provider import Provider, in_turn, serve_provider
+from tests.support.strict_rules import Fails
 
 from .running import (
     APIS,
