@@ -7,42 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.corpus import sample_transcripts
 from tests.support.readback import Removed, removed_texts
 from tests.support.strategies import FORMATS, conversations, hostile_conversations
-from tests.support.synthetic import synthetic_session
 
 Json = dict[str, Any]
-
-
-def test_unchanged_conversation_has_no_removed_texts() -> None:
-    for transcript in sample_transcripts():
-        assert removed_texts(transcript.payload, transcript.payload, transcript.format) == []
-
-
-def test_a_cleared_result_names_each_of_its_parts() -> None:
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iV"}}
-    parts = [{"type": "text", "text": "one"}, image, {"type": "text", "text": "two"}]
-    before = [{"role": "user", "content": [
-        {"type": "tool_result", "tool_use_id": "a", "content": parts}]}]  # fmt: skip
-    after = [{"role": "user", "content": [
-        {"type": "tool_result", "tool_use_id": "a", "content": "cleared: one, two"}]}]  # fmt: skip
-    found = removed_texts(before, after, "anthropic")
-    assert Removed("result", "one", 0) in found
-    assert Removed("result", "two", 0) in found
-    assert Removed("media", "iV", 0) in found
-
-
-def test_clipped_arguments_and_stripped_thinking_are_named() -> None:
-    call = {"type": "tool_use", "id": "a", "name": "Write", "input": {"path": "p", "content": "cc"}}
-    thinking = {"type": "thinking", "thinking": "hm", "signature": "s"}
-    clipped = {**call, "input": {"path": "p", "content": "c…"}}
-    found = removed_texts(
-        [{"role": "assistant", "content": [thinking, call]}],
-        [{"role": "assistant", "content": [clipped]}],
-        "anthropic",
-    )
-    assert found == [Removed("thinking", "hm", 0), Removed("arguments", "cc", 0)]
 
 
 def test_arguments_in_a_json_string_are_read_string_by_string() -> None:
@@ -87,10 +55,3 @@ def test_dropped_message_is_reported_unless_another_has_the_same_text(format: st
         assert removed_words == all_texts - remaining_texts
 
     holds()
-
-
-def test_a_synthetic_session_is_the_same_for_the_same_seed_and_of_the_size_asked_for() -> None:
-    session = synthetic_session(50_000, seed=7)
-    assert session == synthetic_session(50_000, seed=7)
-    assert session != synthetic_session(50_000, seed=8)
-    assert 50_000 <= len(json.dumps(session)) / 4 < 80_000
