@@ -5,7 +5,7 @@ from typing import Any
 
 import anyio
 import pytest
-from context_compaction import CompactRequest, compact, session_notes
+from context_compaction import CompactRequest, compact
 from context_compaction.activity.background import running_jobs
 from context_compaction.formats import parse
 from context_compaction.messages.speakers import with_authors
@@ -217,20 +217,6 @@ def test_line_of_running_work_has_id_purpose_and_way_to_its_output(case: str) ->
     assert "output: " in about or case in ("plain", "claude teammate")
 
 
-@pytest.mark.parametrize("case", STARTS)
-async def test_notes_of_a_session_name_running_work(case: str) -> None:
-    call, names = STARTS[case]
-    async with temporary_archive() as archive:
-        notes = await session_notes(
-            conversation("anthropic", call, 1),
-            format="anthropic",
-            session_id="s",
-            archive=archive,
-            max_tokens=2_000,
-        )
-    assert any(name in notes for name in names.split("|"))
-
-
 NOTE = "<task-notification>\n<task-id>{}</task-id>\n<status>{}</status>\n</task-notification>"
 # What ends the work of a case: a call with its result, or a note of the host.
 ENDS = [
@@ -319,13 +305,6 @@ def test_one_of_two_agents_ends_when_a_result_reports_both() -> None:
     waited = answered("w", "wait_agent", status, ids=["019c-0-abc", "019c-1-abc"])
     [job] = running_jobs(parse([*calls[0], *calls[1], *waited], format="anthropic"))
     assert job.line.startswith("019c-1-abc: Do part 1.")
-
-
-@pytest.mark.parametrize("tool", ["bash", "powershell"])
-def test_line_names_the_tool_that_reads_the_output_of_a_shell(tool: str) -> None:
-    rows = answered("a", tool, "<command started in background with shellId: 3>", command="make")
-    [job] = running_jobs(parse(rows, format="anthropic"))
-    assert job.line == f"3: make ({tool}; output: read_{tool})"
 
 
 def test_quoted_words_of_a_file_start_no_work() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from context_compaction.activity.digest import digest
 from context_compaction.activity.files import WORK_CHARS, follow_files
-from context_compaction.activity.known_file import Budget, KnownFile
+from context_compaction.activity.known_file import KnownFile
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages, make_message
 from hypothesis import HealthCheck, given, settings
@@ -176,23 +176,6 @@ def test_edit_is_applied_in_the_argument_names_of_each_host(
     assert (file.text, file.unsure_since, file.was_written) == (text, None, True)
 
 
-def test_edit_moves_the_focus_and_keeps_the_position_of_the_read() -> None:
-    file = followed(
-        answered("1", "Read", "     1\tone\n     2\ttwo\n", file_path="a.py"),
-        answered("2", "Edit", "updated", file_path="a.py", old_string="two", new_string="2"),
-    )
-    assert (file.text, file.focus) == ("one\n2\n", 4)
-    assert (file.read_at, file.written_at, file.used_at) == (2, 4, 4)
-
-
-def test_parts_are_joined_when_they_touch() -> None:
-    more = "\n\n... (2 more lines not shown. Use offset=3 to continue reading)"
-    first = answered("1", "read", f"one\ntwo{more}", path="a.py", offset=1, limit=2)
-    rest = answered("2", "read", "three\n", path="a.py", offset=3, limit=9)
-    assert [(p.start_line, p.text) for p in followed(first).parts] == [(1, "one\ntwo")]
-    assert followed(first, rest).text == "one\ntwo\nthree\n"
-
-
 @pytest.mark.parametrize(
     ("path", "shown"),
     [
@@ -208,18 +191,6 @@ def test_parts_are_joined_when_they_touch() -> None:
 def test_read_shows_nothing_when_its_result_is_cut(path: str, shown: str) -> None:
     file = followed(answered("1", "read", shown, path=path))
     assert (file.text, file.parts) == (None, [])
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        "cat: a.py: No such file or directory\n",
-        "head: cannot open 'a.py' for reading: Permission denied\n",
-    ],
-)
-def test_command_shows_nothing_when_it_reports_an_error(error: str) -> None:
-    shown = answered("1", "Bash", error, command="cat a.py | head -3")
-    assert follow_files(read([user("Go."), *shown])) == {}
 
 
 def test_failed_read_does_not_use_the_file() -> None:
@@ -317,13 +288,6 @@ def test_patch_is_applied_when_each_of_its_hunks_occurs_once(
     patch = f"*** Begin Patch\n*** Update File: a.py\n{lines}*** End Patch"
     file = followed(written, answered("1", "apply_patch", "Success.", input=patch))
     assert (file.text, file.unsure_since is None) == (text, is_certain)
-
-
-def test_refused_patch_changes_no_text() -> None:
-    patch = "*** Begin Patch\n*** Update File: a.py\n@@\n-two\n+2\n*** End Patch"
-    result = '{"output": "error: Failed to find lines", "metadata": {"exit_code": 1}}'
-    file = followed(WRITTEN, answered("2", "apply_patch", result, input=patch))
-    assert (file.text, file.unsure_since) == ("one\ntwo\n", None)
 
 
 TOP = "/home/me/w"
@@ -455,22 +419,6 @@ def test_texts_are_unsure_when_the_budget_is_spent(shape: Any) -> None:
         is_same = known is not None and (file.text, file.parts) == (known.text, known.parts)
         assert is_same or file.unsure_since is not None or not (file.text or file.parts), path
     assert sum(len(file.text or "") for file in small.values()) <= 300
-
-
-@pytest.mark.parametrize("shape", [many_parts, growing_edits, long_command, shown_minified])
-def test_work_grows_linearly_with_the_input(shape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    spent: list[int] = []
-
-    def spend(budget: Budget, chars: int) -> None:
-        spent[-1] += chars
-        real_spend(budget, chars)
-
-    real_spend = Budget.spend
-    monkeypatch.setattr(Budget, "spend", spend)
-    for size in (400, 800):
-        spent.append(0)
-        follow_files(read([user("Go."), *shape(size)]))
-    assert spent[1] <= 2.3 * spent[0]
 
 
 KEYS = st.sampled_from((

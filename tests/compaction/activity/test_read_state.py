@@ -12,7 +12,6 @@ from context_compaction.messages.tool_results import result_text
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
-from context_compaction.session.resume import derived_id
 
 from tests.support.converted import PROVIDER_FORMATS
 from tests.support.json_types import Json
@@ -101,16 +100,6 @@ async def test_read_stays_when_the_later_result_is_a_placeholder() -> None:
     assert answer.edits == ()
 
 
-async def test_repeated_read_stays_below_the_trigger() -> None:
-    payload = [
-        user("go"),
-        *answered("a", "Read", TEXT, file_path="x.py"),
-        *answered("b", "Read", TEXT, file_path="x.py"),
-        user("And now?"),
-    ]
-    assert (await compacted(payload)).status == "unchanged"
-
-
 async def test_change_is_reported_when_the_file_was_read_before_a_compaction(
     tmp_path: Path,
 ) -> None:
@@ -184,49 +173,6 @@ async def test_change_is_not_reported_again_when_the_file_was_restored(tmp_path:
     assert changes(third)
 
 
-async def test_spellings_of_a_path_share_one_state(tmp_path: Path) -> None:
-    file = tmp_path / "work" / "x.py"
-    file.parent.mkdir()
-    file.write_text("answer = 1\n", encoding="utf-8")
-    written = answered("w", "Write", "ok", file_path="./x.py", content="answer = 1\n")
-    seen = answered("r", "Read", "answer = 1\n", file_path="x.py")
-    shown = answered("c", "Bash", "answer = 1\n", command="cat ./x.py")
-    first = await call(tmp_path, [user("go"), *written, *seen, *shown, *chatter("a")])
-    await call(tmp_path, [*first.messages, *seen, *chatter("b")])
-    for receipt in await receipts(tmp_path):
-        assert [state["path"] for state in receipt["state"]["files"]] == ["x.py"]
-
-
-async def test_edit_of_the_conversation_is_not_reported(tmp_path: Path) -> None:
-    file = tmp_path / "work" / "x.py"
-    file.parent.mkdir()
-    file.write_text("answer = 2\n", encoding="utf-8")
-    payload = [
-        user("go"),
-        *answered("r", "Read", "answer = 1\n", file_path="x.py"),
-        *answered("e", "Edit", "ok", file_path="x.py", old_string="1", new_string="2"),
-        *chatter("a"),
-    ]
-    first = await call(tmp_path, payload)
-    assert changes(first) == []
-    file.write_text("answer = 5\n", encoding="utf-8")
-    second = await call(tmp_path, [*first.messages, *chatter("b")])
-    assert changes(second)
-
-
-async def test_change_is_reported_when_the_conversation_wrote_the_file(
-    tmp_path: Path,
-) -> None:
-    file = tmp_path / "work" / "x.py"
-    file.parent.mkdir()
-    written = answered("w", "Write", "ok", file_path="x.py", content="answer = 1\n")
-    file.write_text("answer = 1\n", encoding="utf-8")
-    assert changes(await call(tmp_path, [user("go"), *written, *chatter("a")])) == []
-    file.write_text("answer = 4\n", encoding="utf-8")
-    other = await call(tmp_path, [user("go"), *written, *chatter("a")], session_id="other")
-    assert changes(other)
-
-
 async def test_files_outside_the_roots_are_never_read(tmp_path: Path) -> None:
     outside = tmp_path / "x.py"
     outside.write_text("answer = 2\n", encoding="utf-8")
@@ -237,16 +183,6 @@ async def test_files_outside_the_roots_are_never_read(tmp_path: Path) -> None:
     ]
     assert changes(await call(tmp_path, payload)) == []
     assert changes(await call(tmp_path, payload, with_roots=False, session_id="other")) == []
-
-
-async def test_plan_mode_reports_changes_without_a_session(tmp_path: Path) -> None:
-    file = tmp_path / "work" / "x.py"
-    file.parent.mkdir()
-    file.write_text("answer = 2\n", encoding="utf-8")
-    payload = [user("go"), *answered("r", "Read", "answer = 1\n", file_path="x.py"), *chatter("a")]
-    plan = await call(tmp_path, payload, mode="plan", session_id=None)
-    assert plan.session_id == derived_id(read(payload))
-    assert changes(plan)
 
 
 CLAUDE_CODE: dict[str, Any] = {
