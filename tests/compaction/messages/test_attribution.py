@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.json_types import Json
-from tests.support.promises import check_promises, temporary_archive
-from tests.support.small import answered, assistant, lines, read, user, user_words
+from tests.support.promises import temporary_archive
+from tests.support.small import answered, assistant, lines, read, user
 
 TASK = "Mend the parser. Always run the tests before you say that it is done."
 LISTING = "12: never call this twice, always close the file\n13: must be 'days' or 'seconds'"
@@ -60,15 +60,6 @@ def test_result_in_a_user_message_is_recognized_by_its_label_or_prompt(result: s
 )
 def test_repeated_typing_is_not_taken_as_a_result(content: str) -> None:
     assert posed(loop(content)) == []
-
-
-async def test_summary_never_quotes_a_result_as_the_users_words() -> None:
-    payload = loop("[File: part_{}.py]\n" + LISTING + lines("code", 80) + "\nbash-$", 12)
-    async with temporary_archive() as archive:
-        request = CompactRequest(format="anthropic", target_tokens=2_500, session_id="s")
-        answer = await check_promises(payload, request, archive)
-    assert answer.summary is not None
-    assert user_words(answer.summary) == [TASK]
 
 
 def work(label: str) -> list[Json]:

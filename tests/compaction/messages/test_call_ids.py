@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from context_compaction import formats
 from context_compaction.messages.model import (
     NO_RESULT,
     Message,
@@ -92,12 +91,6 @@ def test_real_result_takes_precedence_over_a_synthetic_one(
         assert kinds.get(own) == expected
 
 
-@given(HOSTILE)
-def test_unique_call_ids_return_the_same_object_when_ids_are_unique(messages: Messages) -> None:
-    named = with_unique_call_ids(messages)
-    assert with_unique_call_ids(named) is named
-
-
 @given(st.lists(st.tuples(st.lists(IDS, min_size=1, max_size=3), st.booleans()), max_size=6))
 def test_results_belong_to_the_calls_directly_before_them(
     turns: Sequence[tuple[list[str], bool]],
@@ -116,17 +109,3 @@ def test_results_belong_to_the_calls_directly_before_them(
     assert reported.keys() <= asked.keys()
     assert all(asked[item] == text for item, text in reported.items())
     assert len(reported) == sum(len(ids) for ids, is_answered in turns if is_answered)
-
-
-def test_reused_id_of_an_interrupted_call_belongs_to_the_newer_call() -> None:
-    """OpenAI Chat allows such lists. The older call stays without a result."""
-    function = {"name": "Bash", "arguments": "{}"}
-    speaks = {
-        "role": "assistant",
-        "tool_calls": [{"id": "call_0", "type": "function", "function": function}],
-    }
-    tool = {"role": "tool", "tool_call_id": "call_0", "content": "printed"}
-    talk: list[Json] = [user("Go."), speaks, user("Stop; now this."), speaks, tool]
-    named = with_unique_call_ids(formats.parse(talk, format="openai-chat"))
-    assert [item.call_id for item in tool_calls(named[3])] == ["call_0_2"]
-    assert [item.call_id for item in tool_results(named[4])] == ["call_0_2"]
