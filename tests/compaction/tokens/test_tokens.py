@@ -27,10 +27,8 @@ from context_compaction.tokens.counter import (
 from context_compaction.tokens.models import profile_for
 from context_compaction.tokens.request_count import request_count
 from context_compaction.tokens.tokenizers import (
-    PIECE_CHARS,
     ModelCounter,
     o200k_count,
-    split_pieces,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -86,19 +84,6 @@ def test_any_text_has_a_count(text: str, model: str | None, estimator: Estimator
 )
 def test_text_that_breaks_tokenizers_is_counted(text: str) -> None:
     assert 0 < counter_for("gpt-4o").text(text) <= len(text.encode("utf-8", "surrogatepass"))
-
-
-@given(st.text(st.sampled_from("ab \n"), max_size=60).map(lambda text: text * 4_000))
-def test_pieces_are_short_and_join_to_the_text(text: str) -> None:
-    pieces = split_pieces(text)
-
-    assert "".join(pieces) == text
-    assert all(len(piece) <= PIECE_CHARS for piece in pieces)
-
-
-@given(any_text)
-def test_chars_4_follows_the_formula_of_the_papers(text: str) -> None:
-    assert counter_for("claude-opus-4-8", estimator="chars/4").text(text) == len(text) // 4
 
 
 @pytest.mark.parametrize(

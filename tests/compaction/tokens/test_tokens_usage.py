@@ -34,76 +34,40 @@ def real_anchors() -> list[UsageAnchor]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("usage", "total"),
-    [
-        (
-            {
-                "input_tokens": 12,
-                "cache_read_input_tokens": 3_000,
-                "cache_creation_input_tokens": 500,
-                "output_tokens": 88,
-                "service_tier": "standard",
-            },
-            3_600,
-        ),
-        ({"input_tokens": 12, "cache_read_input_tokens": None, "output_tokens": 8}, 20),
-        (
-            {
-                "input_tokens": 3_500,
-                "input_tokens_details": {"cached_tokens": 3_000},
-                "output_tokens": 100,
-                "total_tokens": 3_600,
-            },
-            3_600,
-        ),
-        (
-            {
-                "prompt_tokens": 3_500,
-                "prompt_tokens_details": {"cached_tokens": 3_000},
-                "completion_tokens": 100,
-                "total_tokens": 3_600,
-            },
-            3_600,
-        ),
-        (
-            {
-                "promptTokenCount": 3_500,
-                "cachedContentTokenCount": 3_000,
-                "candidatesTokenCount": 60,
-                "thoughtsTokenCount": 40,
-                "totalTokenCount": 3_600,
-            },
-            3_600,
-        ),
-        ({"usageMetadata": {"promptTokenCount": 3_500, "candidatesTokenCount": 100}}, 3_600),
-        ({"prompt_token_count": 3_500, "candidates_token_count": 100}, 3_600),
-        ({"input": 0, "output": 100, "cacheRead": 3_000, "cacheWrite": 500}, 3_600),
-        (
-            {
-                "inputTokens": 12,
-                "cacheReadInputTokens": 3_000,
-                "cacheWriteInputTokens": 500,
-                "outputTokens": 88,
-                "totalTokens": 3_600,
-            },
-            3_600,
-        ),
-    ],
-    ids=[
-        "Anthropic",
-        "Anthropic without cache",
-        "OpenAI Responses",
-        "OpenAI Chat",
-        "Gemini",
-        "Gemini, wrapped",
-        "Gemini's SDK",
-        "pi",
-        "Bedrock Converse",
-    ],
-)
-def test_usage_report_counts_cached_input_once(usage: JsonObject, total: int) -> None:
-    assert anchor_from_usage(usage, 4) == UsageAnchor(total, 4)
+# For each API, a report of 3,000 cached, 500 other and 100 output tokens, in all 3,600.
+REPORTS: dict[str, JsonObject] = {
+    "Anthropic": {
+        "input_tokens": 12, "cache_read_input_tokens": 3_000, "cache_creation_input_tokens": 500,
+        "output_tokens": 88, "service_tier": "standard",
+    },
+    "Anthropic without cache": {
+        "input_tokens": 3_592, "cache_read_input_tokens": None, "output_tokens": 8,
+    },
+    "OpenAI Responses": {
+        "input_tokens": 3_500, "input_tokens_details": {"cached_tokens": 3_000},
+        "output_tokens": 100, "total_tokens": 3_600,
+    },
+    "OpenAI Chat": {
+        "prompt_tokens": 3_500, "prompt_tokens_details": {"cached_tokens": 3_000},
+        "completion_tokens": 100, "total_tokens": 3_600,
+    },
+    "Gemini": {
+        "promptTokenCount": 3_500, "cachedContentTokenCount": 3_000, "candidatesTokenCount": 60,
+        "thoughtsTokenCount": 40, "totalTokenCount": 3_600,
+    },
+    "Gemini, wrapped": {"usageMetadata": {"promptTokenCount": 3_500, "candidatesTokenCount": 100}},
+    "Gemini's SDK": {"prompt_token_count": 3_500, "candidates_token_count": 100},
+    "pi": {"input": 0, "output": 100, "cacheRead": 3_000, "cacheWrite": 500},
+    "Bedrock Converse": {
+        "inputTokens": 12, "cacheReadInputTokens": 3_000, "cacheWriteInputTokens": 500,
+        "outputTokens": 88, "totalTokens": 3_600,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("api", REPORTS)
+def test_usage_report_counts_cached_input_once(api: str) -> None:
+    assert anchor_from_usage(REPORTS[api], 4) == UsageAnchor(3_600, 4)
 
 
 @pytest.mark.parametrize(
