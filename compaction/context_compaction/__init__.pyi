@@ -117,6 +117,8 @@ from .messages.model import (
     tool_calls as tool_calls,
     tool_results as tool_results,
 )
+from .messages.names import kind_of as kind_of
+from .messages.names import names_in as names_in
 from .messages.placeholders import (
     claimed_span as claimed_span,
     ids_in_placeholder as ids_in_placeholder,

@@ -23,7 +23,6 @@ print(json.dumps({"modules": sorted(sys.modules)}))
 
 # These files of the server still import modules of the library that are not public.
 EXCEPTIONS = {
-    "compare/comparison.py",
     "hosts/importing.py",
     "hosts/session_places.py",
     "viewer/markup.py",

@@ -89,7 +89,7 @@ def compare(
     say()
     _print_table("The session, replayed request by request", [_cells(row) for row in rows])
     say(
-        f"Input: {rows[0].tokens_before:,} tokens, {rows[0].calls} requests, a window of "
+        f"Input: {rows[0].tokens_before:,} tokens, {rows[0].replay.calls} requests, a window of "
         f"{request.context_window:,} tokens."
     )
     say(
@@ -109,14 +109,14 @@ def conclusion(rows: Sequence[PolicyRow]) -> str:
     It names the policy default, or the cheapest policy whose requests all fit.
     """
     without, *policies = rows
-    fitting = [row for row in policies if not row.calls_over] or policies
+    fitting = [row for row in policies if not row.replay.calls_over] or policies
     chosen = min(fitting, key=lambda row: (row.policy != "default", row.cost_usd))
     kept = chosen.recall / without.recall if without.recall else 1.0
-    over = f", and {without.calls_over} requests would have been too long without it"
+    over = f", and {without.replay.calls_over} requests would have been too long without it"
     return (
         f"{chosen.policy} would have cost ${chosen.cost_usd:.2f} instead of "
         f"${without.cost_usd:.2f} and kept {kept:.0%} of the names that the model used again"
-        f"{over if without.calls_over else ''}."
+        f"{over if without.replay.calls_over else ''}."
     )
 
 
@@ -139,11 +139,11 @@ def _request(given: Input, model: str | None, window: int | None) -> CompactRequ
 def _cells(row: PolicyRow) -> dict[str, str]:
     return {
         "policy": row.policy,
-        "compacted": str(row.compactions),
-        "too long": str(row.calls_over),
+        "compacted": str(row.replay.compactions),
+        "too long": str(row.replay.calls_over),
         "recall": f"{row.recall:.3f}",
         "cached": f"{row.cache_hit_share:.1%}",
-        "re-billed": f"{row.rebilled_tokens:,}",
+        "re-billed": f"{row.replay.rebilled_tokens:,}",
         "cost USD": f"{row.cost_usd:.2f}",
     }
 
