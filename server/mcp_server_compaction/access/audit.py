@@ -4,7 +4,6 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable
 from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
@@ -15,8 +14,6 @@ from context_compaction.system import open_file
 
 from mcp_server_compaction.access.principal import caller
 
-# Limit of lines in a minute for callers without a valid token, so that they cannot fill the disk.
-MAX_REFUSALS = 60
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 audit_logger = logging.getLogger("mcp_server_compaction.audit")
@@ -57,40 +54,17 @@ def audit(action: str, target: str, outcome: str = "ok", **fields: Any) -> None:
     _write(user, action, target, outcome, **fields)
 
 
-class Refusals:
-    """Log of refused requests without a valid token, which have neither tenant nor user.
+def audit_refusal(action: str, peer: str, status: int) -> None:
+    """Log a refused request without a valid token, which has neither tenant nor user.
 
-    Writes at most `MAX_REFUSALS` lines in a minute. The next line after the limit has the number of
-    omitted lines.
+    Args:
+        action: Method and path of the request.
+        peer: Address of the caller.
+        status: HTTP status of the response.
     """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._reset_time = 0.0
-        self._line_count = 0
-        self._omitted_count = 0
-
-    def log(self, action: str, peer: str, status: int) -> None:
-        """Log a refusal.
-
-        Args:
-            action: Method and path of the request.
-            peer: Address of the caller.
-            status: HTTP status of the response.
-        """
-        if not audit_logger.isEnabledFor(logging.INFO):
-            return
-        if self._clock() >= self._reset_time:
-            self._reset_time = self._clock() + 60.0  # a minute
-            self._line_count = 0
-        if self._line_count >= MAX_REFUSALS:
-            self._omitted_count += 1
-            return
-        omitted = {"omitted": self._omitted_count} if self._omitted_count else {}
+    if audit_logger.isEnabledFor(logging.INFO):
         user = {"tenant": "", "user": ""}
-        _write(user, action[:200], peer, "refused", status=status, **omitted)
-        self._line_count += 1
-        self._omitted_count = 0
+        _write(user, action[:200], peer, "refused", status=status)
 
 
 def _write(user: dict[str, str], action: str, target: str, outcome: str, **fields: Any) -> None:

@@ -1,5 +1,6 @@
 """OAuth access tokens that an external authorization server signed (JWT, RFC 9068)."""
 
+import math
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,11 +15,8 @@ from mcp_server_compaction.access.principal import SCOPES, Principal
 # Only signatures by a key pair, because with other algorithms the public key could sign tokens.
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"]
 LEEWAY_SECONDS = 30
-# Lifetime of fetched keys.
-KEYS_SECONDS = 600.0
-# Minimum time between fetches. A token that names an unknown key triggers a fetch.
-MIN_FETCH_SECONDS = 30.0
-FETCH_SECONDS = 10.0
+# Keys are fetched at most once in this time. Servers publish a new key before they sign with it.
+KEYS_SECONDS = 60.0
 _WELL_KNOWN = ("oauth-authorization-server", "openid-configuration")
 
 
@@ -42,7 +40,8 @@ class JwtVerifier:
     jwks_url: str | None = None
     tenant_claim: str = "tenant"
     _keys: dict[str, jwt.PyJWK] = field(default_factory=dict[str, jwt.PyJWK])
-    _fetched_seconds: float = -KEYS_SECONDS
+    _fetched_seconds: float = -math.inf
+    _failure: str = "it publishes none"
     _lock: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def verify(self, token: str) -> Principal | None:
@@ -78,28 +77,27 @@ class JwtVerifier:
 
     async def _key(self, kid: str) -> jwt.PyJWK | None:
         async with self._lock:
-            age_seconds = time.monotonic() - self._fetched_seconds
-            if age_seconds > KEYS_SECONDS or (
-                kid not in self._keys and age_seconds > MIN_FETCH_SECONDS
-            ):
+            if time.monotonic() - self._fetched_seconds > KEYS_SECONDS:
                 await self._fetch()
+            if not self._keys:
+                raise KeysUnreachableError(
+                    f"Cannot fetch the keys of {self.issuer} ({self._failure}). Call again in "
+                    f"{KEYS_SECONDS:g} seconds. If that fails, check --oauth-issuer and "
+                    "--oauth-jwks-url."
+                )
             return self._keys.get(kid)
 
     async def _fetch(self) -> None:
+        """Fetch the keys. If that fails, the earlier keys stay valid until the next fetch."""
+        self._fetched_seconds = time.monotonic()
         try:
-            async with httpx2.AsyncClient(timeout=FETCH_SECONDS) as http:
+            async with httpx2.AsyncClient() as http:
                 document = await _json(http, self.jwks_url or await self._published_url(http))
             keys = [jwt.PyJWK(key) for key in document["keys"] if key.get("kid")]
         except (httpx2.HTTPError, jwt.PyJWTError, LookupError, TypeError, ValueError) as error:
-            self._fetched_seconds = time.monotonic() - KEYS_SECONDS + MIN_FETCH_SECONDS
-            if self._keys:
-                return  # The earlier keys stay valid until the next fetch.
-            raise KeysUnreachableError(
-                f"Cannot fetch the keys of {self.issuer} ({error!r}). Call again. If "
-                "that fails, check --oauth-issuer and --oauth-jwks-url."
-            ) from error
-        self._keys = {str(key.key_id): key for key in keys}
-        self._fetched_seconds = time.monotonic()
+            self._failure = repr(error)
+        else:
+            self._keys = {str(key.key_id): key for key in keys}
 
     async def _published_url(self, http: httpx2.AsyncClient) -> str:
         for name in _WELL_KNOWN:

@@ -70,8 +70,7 @@ class _JsonBodies:
             return
         message = await receive()
         if message["type"] != "http.request":
-            await PlainTextResponse("The body did not arrive.", 408)(scope, receive, send)
-            return
+            return  # The caller is gone.
         body: bytes = message["body"]
         if len(body) <= _SMALL_BODY_BYTES:
             result = _without_lists(body)

@@ -1,4 +1,4 @@
-"""Gate of the HTTP service: checks Host, Origin and access token, and limits rate and duration.
+"""Gate of the HTTP service: checks Host, Origin and access token, and limits the rate.
 
 A caller that passes the gate can read the whole archive of a tenant, so the gate is closed by
 default. The limits keep one misbehaving caller from blocking the others.
@@ -8,7 +8,6 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 
-import anyio
 from aiolimiter import AsyncLimiter
 from cachetools import LRUCache
 from context_compaction import CompactionError
@@ -19,15 +18,16 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_server_compaction.access.access_tokens import Verifier
-from mcp_server_compaction.access.audit import Refusals
+from mcp_server_compaction.access.audit import audit_refusal
 from mcp_server_compaction.access.oauth import KeysUnreachableError
 from mcp_server_compaction.access.principal import LOCAL_USER, Principal, caller
 
 # Twice the rate that a process reaches for 64 agents with lists of 50,000 tokens. It stops a flood
 # of cheap requests, but no real work.
 REQUESTS_PER_SECOND = 400
-# Time for a request to arrive. Callers are on this machine or behind a proxy that buffers.
-RECEIVE_SECONDS = 30.0
+# Maximum number of lines in the audit log in a minute for callers without a valid token, so that
+# they cannot fill the disk.
+REFUSALS_PER_MINUTE = 60
 PROBES = frozenset({"/healthz", "/readyz"})
 
 _logger = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class Gate:
         self._verifier = verifier
         self._guarded = tuple(guarded)
         self._limiters: LRUCache[str, AsyncLimiter] = LRUCache(10_000)
-        self._refusals = Refusals()
+        self._refusals = AsyncLimiter(REFUSALS_PER_MINUTE, 60)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request or pass it to the application."""
@@ -106,7 +106,7 @@ class Gate:
         }
         reset = caller.set(result)
         try:
-            await self._app({**scope, **changes}, _with_deadline(receive), send)
+            await self._app({**scope, **changes}, receive, send)
         finally:
             caller.reset(reset)
 
@@ -117,8 +117,9 @@ class Gate:
         async def send_logged(message: Message) -> None:
             if message["type"] == "http.response.start":
                 status = message["status"]
-                if status in (401, 421):
-                    self._refusals.log(f"{scope['method']} {scope['path']}", peer, status)
+                if status in (401, 421) and self._refusals.has_capacity():
+                    await self._refusals.acquire()
+                    audit_refusal(f"{scope['method']} {scope['path']}", peer, status)
                 elif status in (429, 503):
                     MutableHeaders(scope=message).setdefault("Retry-After", "5")
             await send(message)
@@ -171,25 +172,6 @@ class Gate:
             return False
         await limiter.acquire()
         return True
-
-
-def _with_deadline(receive: Receive) -> Receive:
-    """Return `receive` that reports a disconnect if the request does not arrive in time."""
-    deadline = anyio.current_time() + RECEIVE_SECONDS
-    is_complete = False
-
-    async def receive_in_time() -> Message:
-        nonlocal is_complete
-        if is_complete:  # The application now waits for the caller to disconnect.
-            return await receive()
-        with anyio.CancelScope(deadline=deadline):
-            message = await receive()
-            is_complete = not message.get("more_body", False)
-            return message
-        is_complete = True
-        return {"type": "http.disconnect"}
-
-    return receive_in_time
 
 
 def bearer_token(headers: Headers) -> str:

@@ -15,8 +15,8 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
-# Limits for the head of a request.
-HEAD_SECONDS = 20.0
+# Time for a request to arrive. Callers are on this machine or behind a proxy that buffers.
+RECEIVE_SECONDS = 30.0
 MAX_HEAD_BYTES = 64 * 1024
 
 
@@ -93,52 +93,57 @@ def share_fairly() -> None:
 
 
 class BoundedConnection(HttpToolsProtocol):
-    """A connection that is closed if the head of a request is too late or too large.
+    """A connection that is closed if a request arrives too late, or its head is too large.
 
     uvicorn has no such limits, so half-open connections could use all file handles of the process.
     Above `limit_concurrency` connections the server responds with 503.
     """
 
     _deadline: asyncio.TimerHandle | None = None
-    _head_bytes = 0
+    _head_bytes: int | None = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit of the first request."""
         super().connection_made(transport)
-        self._expect_head()
+        self._expect_request()
 
     def data_received(self, data: bytes) -> None:
         """Close the connection if the head of the request is too large."""
-        self._head_bytes += len(data)
         super().data_received(data)
-        if self._deadline is not None and self._head_bytes > MAX_HEAD_BYTES:
-            self.transport.abort()
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self.transport.abort()
 
     def on_headers_complete(self) -> None:
-        """Stop the time limit, because the head is complete."""
-        self._stop_timer()
+        """Stop counting, because the head is complete."""
+        self._head_bytes = None
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Stop the time limit, because the request is complete."""
+        self._stop_timer()
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Start the time limit of the next request."""
         super().on_response_complete()
         if self.cycle.response_complete:
-            self._expect_head()
+            self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the time limit."""
         self._stop_timer()
         super().connection_lost(exc)
 
-    def _expect_head(self) -> None:
+    def _expect_request(self) -> None:
         self._stop_timer()
         self._head_bytes = 0
-        self._deadline = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+        self._deadline = self.loop.call_later(RECEIVE_SECONDS, self.transport.abort)
 
     def _stop_timer(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-            self._deadline = None
 
 
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:

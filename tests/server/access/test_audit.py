@@ -6,14 +6,11 @@ import stat
 from collections.abc import Generator
 from pathlib import Path
 
+import httpx2
 import pytest
-from mcp_server_compaction.access.audit import (
-    MAX_REFUSALS,
-    Refusals,
-    audit,
-    audit_logger,
-    write_audit,
-)
+from mcp_server_compaction.access.audit import audit, audit_logger, write_audit
+from mcp_server_compaction.protocol.http_gate import REFUSALS_PER_MINUTE, Gate, Names
+from starlette.types import Receive, Scope, Send
 
 from tests.server.access.test_team_service import team_service
 
@@ -34,18 +31,18 @@ def lines(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text(encoding="ascii").splitlines()]
 
 
-def test_audit_log_limits_refusals_per_minute_and_counts_the_rest(log: Path) -> None:
-    now = 100.0
-    refusals = Refusals(clock=lambda: now)
-    for _ in range(MAX_REFUSALS + 1_000):
-        refusals.log("POST /mcp" * 1_000, "203.0.113.7", 401)
-    now += 61
-    refusals.log("POST /mcp", "203.0.113.7", 401)
+async def test_audit_log_limits_refusals_per_minute(log: Path) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("The gate refuses every request.")
+
+    gate = Gate(app, Names(frozenset({"here"})), None)
+    transport = httpx2.ASGITransport(app=gate)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://elsewhere") as http:
+        for _ in range(5 * REFUSALS_PER_MINUTE):
+            assert (await http.post("/" + "mcp" * 1_000)).status_code == 421
     written = lines(log)
-    assert len(written) == MAX_REFUSALS + 1
-    assert written[-1]["omitted"] == 1_000
-    assert "omitted" not in written[0]
-    assert log.stat().st_size < 400 * len(written)
+    assert REFUSALS_PER_MINUTE <= len(written) < 2 * REFUSALS_PER_MINUTE
+    assert max(len(json.dumps(line)) for line in written) < 400
 
 
 @pytest.mark.posix("an open file can be moved")

@@ -356,8 +356,7 @@ async def connected(folder: Path) -> AsyncGenerator[SocketStream]:
 async def test_connection_closes_when_the_request_does_not_arrive(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sent: bytes
 ) -> None:
-    monkeypatch.setattr(http_listening, "HEAD_SECONDS", 0.2)
-    monkeypatch.setattr(http_gate, "RECEIVE_SECONDS", 0.2)
+    monkeypatch.setattr(http_listening, "RECEIVE_SECONDS", 0.2)
     async with connected(tmp_path) as stream:
         if sent:
             await stream.send(sent)
@@ -370,7 +369,7 @@ async def test_connection_closes_when_the_request_does_not_arrive(
 async def test_request_head_has_a_size_limit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, begun: bytes
 ) -> None:
-    monkeypatch.setattr(http_listening, "HEAD_SECONDS", 1_000)  # it is not the time that ends it
+    monkeypatch.setattr(http_listening, "RECEIVE_SECONDS", 1_000)  # it is not the time that ends it
     async with connected(tmp_path) as stream:
         await stream.send(begun)
         with suppress(anyio.BrokenResourceError):
@@ -381,7 +380,7 @@ async def test_request_head_has_a_size_limit(
 async def test_connection_serves_several_requests_in_any_chunks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(http_listening, "HEAD_SECONDS", 1_000)  # on any machine
+    monkeypatch.setattr(http_listening, "RECEIVE_SECONDS", 1_000)  # on any machine
     chunked = b"Transfer-Encoding: chunked\r\n"
     length = b"Content-Length: 7\r\n"
     posts = [
