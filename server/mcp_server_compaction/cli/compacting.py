@@ -188,9 +188,7 @@ async def _compact(options: _Options, config: Config) -> _Outcome:
                 given = replace(given, format=options.format)
             request = await to_thread.run_sync(partial(_request, options, given, config))
             to_format = options.to or RESUME_FORMATS.get(options.resume or "")
-            if to_format is not None and to_format != given.format:
-                convert = partial(converted, given, request, to_format)
-                given, request = await to_thread.run_sync(convert)
+            given, request = await converted(given, request, to_format)
             writer = config.summaries.writer
             # The writers "host" and "sampling" need an MCP client, and a plan is free.
             is_without = writer in {"host", "sampling"} or options.is_plan

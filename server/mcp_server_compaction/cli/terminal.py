@@ -38,10 +38,6 @@ _CONTROLS = re.compile(
     "\ud800-\udfff]"
 )
 
-
-_MESSAGE_NOTE = re.compile(r"Message (\d+): ")
-_LISTED_NUMBERS = 6
-
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
@@ -124,20 +120,16 @@ def grouped(notes: Sequence[str]) -> list[str]:
     """Return notes, with those that differ only in the number of their message as one line."""
     numbers: dict[str, list[str]] = {}
     for note in dict.fromkeys(notes):
-        match = _MESSAGE_NOTE.match(note)
-        numbers.setdefault(note[match.end() :] if match else note, []).append(
-            match[1] if match else ""
-        )
+        number, _, text = note.removeprefix("Message ").partition(": ")
+        if number.isdecimal() and note.startswith("Message "):
+            numbers.setdefault(text, []).append(number)
+        else:
+            numbers[note] = []
     lines: list[str] = []
     for text, found in numbers.items():
-        named = [number for number in found if number]
-        listed = ", ".join(named[:_LISTED_NUMBERS])
-        if len(named) > _LISTED_NUMBERS:
-            listed += f" and {len(named) - _LISTED_NUMBERS} more"
-        prefix = {0: "", 1: f"Message {listed}: "}.get(
-            len(named), f"{len(named)} messages ({listed}): "
-        )
-        lines.append(prefix + text)
+        listed = ", ".join(found[:6]) + (f" and {len(found) - 6} more" if len(found) > 6 else "")
+        prefixes = ["", f"Message {listed}: ", f"{len(found)} messages ({listed}): "]
+        lines.append(prefixes[min(len(found), 2)] + text)
     return lines
 
 

@@ -2,11 +2,9 @@
 
 import json
 from dataclasses import replace
-from functools import partial
 
 import anyio
 import click
-from anyio import to_thread
 from context_compaction import CompactRequest, CompactResult, compact, open_archive
 
 from mcp_server_compaction.cli.compacting import (
@@ -94,7 +92,6 @@ async def _undo(
         if resume is None:
             return result, None
         undone = replace(given, payload=result.messages, format=result.format)
-        convert = partial(converted, undone, request, RESUME_FORMATS[resume])
-        undone, _ = await to_thread.run_sync(convert)
+        undone, _ = await converted(undone, request, RESUME_FORMATS[resume])
         result = replace(result, messages=list(undone.payload))
         return result, await resumable_of(result, resume, undone, archive)

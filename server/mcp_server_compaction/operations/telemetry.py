@@ -12,6 +12,7 @@ from typing import Any
 from context_compaction import ArchiveError, NotFoundError, QueryError, SettingsError
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from opentelemetry import metrics, trace
+from opentelemetry.metrics import Histogram
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -22,34 +23,27 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 _TOKENS = (1e3, 1e4, 3e4, 1e5, 2e5, 5e5, 1e6, 5e6)
 
 _meter = metrics.get_meter("mcp_server_compaction")
-_requests = _meter.create_histogram(
-    "compaction.request.duration",
-    unit="s",
-    description="Duration of requests, by request and outcome.",
-    explicit_bucket_boundaries_advisory=_SECONDS,
+
+
+def _histogram(name: str, unit: str, limits: tuple[float, ...], description: str) -> Histogram:
+    return _meter.create_histogram(
+        f"compaction.{name}", unit, description, explicit_bucket_boundaries_advisory=limits
+    )
+
+
+_requests = _histogram(
+    "request.duration", "s", _SECONDS, "Duration of requests, by request and outcome."
 )
-_before = _meter.create_histogram(
-    "compaction.tokens.before",
-    unit="{token}",
-    description="Estimated tokens of the input.",
-    explicit_bucket_boundaries_advisory=_TOKENS,
-)
-_after = _meter.create_histogram(
-    "compaction.tokens.after",
-    unit="{token}",
-    description="Estimated tokens of the result.",
-    explicit_bucket_boundaries_advisory=_TOKENS,
+_before = _histogram("tokens.before", "{token}", _TOKENS, "Estimated tokens of the input.")
+_after = _histogram("tokens.after", "{token}", _TOKENS, "Estimated tokens of the result.")
+_stages = _histogram(
+    "stage.duration",
+    "s",
+    _SECONDS,
+    "Duration of each stage of a compaction, including the wait for a turn.",
 )
 _removed = _meter.create_counter(
-    "compaction.layer.tokens_removed",
-    unit="{token}",
-    description="Estimated tokens that each layer removed.",
-)
-_stages = _meter.create_histogram(
-    "compaction.stage.duration",
-    unit="s",
-    description="Duration of each stage of a compaction, including the wait for a turn.",
-    explicit_bucket_boundaries_advisory=_SECONDS,
+    "compaction.layer.tokens_removed", "{token}", "Estimated tokens that each layer removed."
 )
 _archive_errors = _meter.create_counter(
     "compaction.archive.errors", description="Calls that failed in the archive, by kind."
@@ -113,11 +107,9 @@ def _record_compaction(reply: Mapping[str, Any]) -> None:
     for layer in reply.get("layers", ()):
         removed = layer["tokens_before"] - layer["tokens_after"]
         _removed.add(max(0, removed), {"layer": layer["name"]})
-    span = trace.get_current_span()
-    span.set_attribute("compaction.tokens.before", tokens["before"])
-    span.set_attribute("compaction.tokens.after", tokens["after"])
-    span.set_attribute("compaction.status", labels["status"])
-    span.set_attribute("compaction.writer", labels["writer"])
+    attributes = {f"compaction.tokens.{name}": tokens[name] for name in ("before", "after")}
+    attributes |= {f"compaction.{name}": value for name, value in labels.items()}
+    trace.get_current_span().set_attributes(attributes)
 
 
 def metrics_route() -> Route:

@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import context_compaction
 from anyio import to_thread
-from context_compaction import CompactionError, NotFoundError, QueryError
+from context_compaction import CompactionError, NotFoundError, QueryError, SettingsError
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
@@ -44,18 +44,10 @@ from mcp_server_compaction.protocol.resources import (
     unsubscribe,
 )
 from mcp_server_compaction.protocol.stdio import stdio_streams
-from mcp_server_compaction.protocol.tools import call_tool, list_tools
+from mcp_server_compaction.protocol.tools import TOOLS, call_tool, list_tools
 
 _logger = logging.getLogger(__name__)
 
-# Modules that the tools import when they are called.
-_LAZY_MODULES = (
-    "imagesize",
-    "mcp_server_compaction.protocol.tools.compact_messages",
-    "mcp_server_compaction.protocol.tools.search_transcript",
-    "mcp_server_compaction.protocol.tools.persist_large_output",
-    "mcp_server_compaction.protocol.tools.read_persisted_output",
-)
 SERVER_NAME = "mcp-server-compaction"
 INSTRUCTIONS = (
     "This server archives conversations outside your context. Text such as [Old tool result "
@@ -78,7 +70,8 @@ async def reply_to_errors(
     except (MCPError, ValidationError):
         raise
     except CompactionError as error:
-        code = INVALID_PARAMS if isinstance(error, NotFoundError | QueryError) else INTERNAL_ERROR
+        is_wrong_call = isinstance(error, NotFoundError | QueryError | SettingsError)
+        code = INVALID_PARAMS if is_wrong_call else INTERNAL_ERROR
         uri = (ctx.params or {}).get("uri")
         raise MCPError(code, str(error), data={"uri": uri} if uri else None) from error
     except Exception as error:
@@ -139,7 +132,7 @@ def load_engine(config: Config) -> None:
     """Load everything that the first tool call needs, which takes half a second of CPU."""
     for name in ("LocalArchive", "open_archive", "compact", "with_dropped_names"):
         getattr(context_compaction, name)
-    for module in _LAZY_MODULES:
+    for module in ("imagesize", *(f"mcp_server_compaction.protocol.tools.{n}" for n in TOOLS)):
         import_module(module)
     context_compaction.redact("")  # loads the rules of the detector
     context_compaction.counter_for(config.model).text("word")  # loads the vocabulary

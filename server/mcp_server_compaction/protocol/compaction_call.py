@@ -101,15 +101,28 @@ async def archived_input(archive: Archive, session_id: str) -> Input:
     )
 
 
-def converted(
-    source: Input, request: CompactRequest, to_format: str
+async def converted(
+    source: Input, request: CompactRequest, to_format: str | None
 ) -> tuple[Input, CompactRequest]:
     """Return the conversation in another format, as a separate session of the archive.
+
+    Args:
+        source: The conversation.
+        request: The request for it.
+        to_format: Name of the format. None for the format of the conversation.
 
     Raises:
         CompactionError: The messages cannot be read, or cannot be written in that format; or the
             request names a range of them.
     """
+    if to_format is None or to_format == source.format:
+        return source, request
+    return await to_thread.run_sync(_converted, source, request, to_format)
+
+
+def _converted(
+    source: Input, request: CompactRequest, to_format: str
+) -> tuple[Input, CompactRequest]:
     if request.range is not None:
         raise SettingsError(
             f"range counts the messages in format {source.format}, but a conversion to {to_format} "

@@ -1,12 +1,11 @@
 """Options and policies as JSON documents, for the resources and the command line."""
 
-import re
 from dataclasses import fields
-from inspect import cleandoc
 from typing import Any
 
 from context_compaction import POLICIES, SETTING_NAMES, Policy, Settings
 
+from mcp_server_compaction.options import entries
 from mcp_server_compaction.protocol.arguments import short_schema
 from mcp_server_compaction.protocol.schemas import CompactOptions
 
@@ -14,7 +13,7 @@ from mcp_server_compaction.protocol.schemas import CompactOptions
 def options_document() -> dict[str, Any]:
     """Return all fields of the `options` of `compact_messages`."""
     defaults = Settings()
-    descriptions = _setting_descriptions()
+    descriptions = {name: text for name, _, text in entries(Settings, "Attributes")}
     return {
         "about": "Fields of `options` of the tool compact_messages. All are optional. An unknown "
         "name is an error.",
@@ -24,14 +23,6 @@ def options_document() -> dict[str, Any]:
             for name in SETTING_NAMES
         },
     }
-
-
-def _setting_descriptions() -> dict[str, str]:
-    """Return the text of each attribute in the docstring of `Settings`."""
-    # `cleandoc`, because Python before 3.13 keeps the indentation of docstrings.
-    attributes = cleandoc(Settings.__doc__ or "").partition("Attributes:\n")[2]
-    entries = re.findall(r"^    (\w+): (.+(?:\n {8,}.+)*)", attributes, re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in entries}
 
 
 def policies_document() -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Contents of resources: transcripts, receipts, outputs, options and policies."""
 
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -29,8 +28,6 @@ MAX_RESOURCE_BYTES = 900_000
 # Limits for the newest messages in the resource of a session.
 _NEWEST_MESSAGES = 20
 _NEWEST_CHARS = 7_000
-_JSON_LINES = re.compile(r"transcript://[^/]+/(?:messages|receipts|context|plan/\d)")
-_TRANSCRIPT = re.compile(r"transcript://([A-Za-z0-9_.:-]+)/?\Z")
 
 
 async def contents_of(
@@ -50,8 +47,9 @@ async def contents_of(
         meta: dict[str, Any] = {"ui": {"prefersBorder": True, "csp": {}}}
         return [TextResourceContents(uri=uri, mime_type=APP_TYPE, text=host_app(), _meta=meta)]
     archive = await open_archive()
-    if match := _TRANSCRIPT.match(uri):
-        return await _transcript(archive, uri, match.group(1))
+    session_id = uri.removeprefix("transcript://").removesuffix("/")
+    if session_id != uri and "/" not in session_id:
+        return await _transcript(archive, uri, session_id)
     return await _text(archive, uri)
 
 
@@ -62,7 +60,7 @@ def _contents(uri: str, mime_type: str, text: str) -> TextResourceContents:
 async def _text(archive: Archive, uri: str) -> list[TextResourceContents]:
     """Return an archived text, or as many of its lines as fit, and how to read on."""
     source = await open_source(archive, uri, as_json=True)
-    mime_type = JSON_LINES_TYPE if _JSON_LINES.match(uri) else TEXT_TYPE
+    mime_type = JSON_LINES_TYPE if source.is_json else TEXT_TYPE
     text = await source.characters(0, min(source.size_chars, MAX_RESOURCE_BYTES))
     data = text.encode("utf-8", "backslashreplace")
     if len(text) == source.size_chars and len(data) <= MAX_RESOURCE_BYTES:

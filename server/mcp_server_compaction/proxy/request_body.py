@@ -13,7 +13,6 @@ from context_compaction import JsonObject, is_object
 # NaN and Infinity are not JSON; int refuses them.
 _READ = json.JSONDecoder(parse_constant=int).raw_decode
 _SPACE = re.compile(r"[ \t\n\r]*")
-_STARTS_LIST = re.compile(r"\[[ \t\n\r]*[^\] \t\n\r]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ def read_body(data: bytes, list_name: str) -> Body:
             name, at = _READ(text, at)
             at = _after(text, at, ":")
             is_repeated |= name in fields or (place is not None and name == list_name)
-            if name == list_name and _STARTS_LIST.match(text, at):
+            if name == list_name and text[at] == "[" and text[_space_end(text, at + 1)] != "]":
                 start = at
                 while not spans or text[at] == ",":
                     begin = _space_end(text, at + 1)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias
+from uuid import UUID
 
 from anyio import to_thread
 from context_compaction import (
@@ -33,7 +34,6 @@ from mcp_server_compaction.hosts.catalog import this_user
 from mcp_server_compaction.hosts.session_places import archived_id_of
 from mcp_server_compaction.reading.plain_text import message_texts
 
-# Numbers have at most 18 digits, because databases refuse larger ones.
 _OUTPUT = re.compile(r"(?:output://)?(o_[0-9a-f]+)(?:/lines/(\d{1,18})-(\d{1,18}))?\Z")
 _SESSION = re.compile(
     r"(?:transcript://)?([A-Za-z0-9_.:-]+)(?:@([0-9a-f]{12,32}))?"
@@ -41,8 +41,6 @@ _SESSION = re.compile(
     re.DOTALL,
 )
 _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?(@[0-9a-f]{12,32})?\Z")
-_FILE_VERSION = re.compile(r"(.+)@(\d{1,18})\Z", re.DOTALL)
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 _MIN_ID_CHARS = 4
 _MAX_LISTED_GAPS = 10
 _LAST_LINE = 999_999_999  # end of a range up to the last line; no output has as many lines
@@ -72,10 +70,12 @@ class OutputSource:
         line_count: Number of lines.
         headings: Always empty, because an output has no messages.
         gap: Always empty, because an output is complete.
+        is_json: Always False, because its text is as the tool returned it.
     """
 
     headings: Sequence[int] = ()
     gap: str = ""
+    is_json: bool = False
 
     def __init__(self, archive: Archive, info: OutputInfo) -> None:
         self.pointer: str = info.output_id
@@ -124,6 +124,7 @@ class MemorySource:
         line_count: Number of lines. Only a newline character ends a line.
         headings: Numbers of the lines that are headings of messages, in ascending order.
         gap: Note on missing or unsure parts, starting with a blank; empty if there are none.
+        is_json: Whether each line is a JSON object of the archive.
     """
 
     def __init__(
@@ -133,12 +134,14 @@ class MemorySource:
         *,
         headings: Sequence[int] = (),
         gap: str = "",
+        is_json: bool = False,
         pointer_from_line: Callable[[int], str] | None = None,
     ) -> None:
         self.pointer: str = pointer
         self.size_chars: int = len(text)
         self.headings: Sequence[int] = headings
         self.gap: str = gap
+        self.is_json: bool = is_json
         self._text = text
         self._lines = split_lines(text)
         self.line_count: int = len(self._lines)
@@ -249,7 +252,7 @@ class _SessionPart:
 
     async def open(self, kind: str, rest: str) -> TextSource | None:
         """Return the text that `rest` of a pointer identifies, or None if `rest` is invalid."""
-        is_number = rest.isdecimal() and len(rest) <= 18
+        is_number = _is_number(rest)
         pointer = self._pointer(f"{kind}/{rest}".rstrip("/"))
         if kind == "files":
             return await self._file(pointer, rest.removesuffix("/"))
@@ -262,7 +265,7 @@ class _SessionPart:
         if kind == "plan" and (is_number or not rest):
             return await self._plan(pointer, int(rest or 0))
         if kind == "receipts" and (is_number or rest in {"", "last"}):
-            return MemorySource(pointer, json_lines(await self._receipts(rest)))
+            return MemorySource(pointer, json_lines(await self._receipts(rest)), is_json=True)
         return None
 
     def _pointer(self, path: str) -> str:
@@ -276,8 +279,9 @@ class _SessionPart:
             listed = await file_list(self.archive, self.session_id, self.head)
             return MemorySource(pointer, listed)
         until = None
-        if match := _FILE_VERSION.match(path):
-            path, until = match[1], int(match[2])
+        file, _, number = path.rpartition("@")
+        if file and _is_number(number):
+            path, until = file, int(number)
         text, note = await file_text(self.archive, self.session_id, self.head, path, until)
         return MemorySource(pointer, text, gap=note)
 
@@ -294,7 +298,7 @@ class _SessionPart:
     async def _context(self, pointer: str) -> TextSource:
         format, context = await self.archive.context(self.session_id)
         if self.as_json:
-            return MemorySource(pointer, json_lines(context))
+            return MemorySource(pointer, json_lines(context), is_json=True)
         rows = [(f"context {number}", format, raw, None) for number, raw in enumerate(context)]
         return await _plain_source(pointer, rows)
 
@@ -330,7 +334,13 @@ class _SessionPart:
             return f"{start}-{span[1]}{branch}"
 
         text = json_lines([message.raw for message in messages])
-        return MemorySource(pointer, text, gap=gap, pointer_from_line=pointer_from_line)
+        return MemorySource(
+            pointer, text, gap=gap, is_json=True, pointer_from_line=pointer_from_line
+        )
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= 18  # because databases refuse larger numbers
 
 
 async def _plain_source(
@@ -371,11 +381,12 @@ def json_line(value: JsonObject) -> str:
 
 def short_session(session_id: str) -> str:
     """Return the beginning of a UUID; any other session ID stays as it is."""
-    match = _UUID.fullmatch(session_id)
-    if match is None:
-        return session_id
+    try:
+        version = UUID(session_id).version if session_id.count("-") == 4 else None
+    except ValueError:
+        version = None
     # A UUID of version 7 starts with a time, and its first eight digits change only every minute.
-    return session_id[: 13 if match[1] == "7" else 8]
+    return session_id if version is None else session_id[: 13 if version == 7 else 8]
 
 
 def short_pointer(pointer: str) -> str:

@@ -105,6 +105,12 @@ NEW_SESSION = "No session {} exists yet. These messages start it."
 # Options that are fields of the request with the same name.
 _REQUEST_OPTIONS = frozenset(CompactRequest.__dataclass_fields__) & set(CompactOptions.model_fields)
 
+# Fields of the result that the reply has as they are.
+_SAME_FIELDS = (
+    "session_id", "format", "status", "changed", "fits", "tokens", "layers", "boundary", "restored",
+    "summary", "draft",
+)  # fmt: skip
+
 
 async def compact_messages(context: RequestContext, arguments: CompactArguments) -> CallToolResult:
     """Compact a conversation and return the kind of reply that the call asks for."""
@@ -180,11 +186,7 @@ async def _read_call(
         )
     source = await _read_source(arguments, options, archive, config)
     request = _request(arguments, options, settings, source, config)
-    if options.resume is not None:
-        to_format = RESUME_FORMATS[options.resume]
-        if to_format != source.format:
-            source, request = await to_thread.run_sync(converted, source, request, to_format)
-    return options, source, request
+    return options, *await converted(source, request, RESUME_FORMATS.get(options.resume or ""))
 
 
 def _split_options(values: Mapping[str, Any]) -> tuple[CompactOptions, dict[str, Any]]:
@@ -337,20 +339,10 @@ def _reply_without_list(
         key: value for key, value in result.receipt.items() if key not in CompactReply.model_fields
     }
     reply = CompactReply(
-        session_id=result.session_id,
-        format=result.format,
-        status=result.status,
-        changed=result.changed,
-        fits=result.fits,
-        tokens=result.tokens,
-        layers=list(result.layers),
-        boundary=result.boundary,
-        restored=list(result.restored),
+        **{name: getattr(result, name) for name in _SAME_FIELDS},
         irreducible=irreducible_lines(result),
         warnings=[*notes, *result.warnings],
         message_count=len(result.messages),
-        summary=result.summary,
-        draft=result.draft,
         written_by=written_by(result.receipt),
         receipt=receipt or None,
         context_pointer=f"{uri}/context" if is_stored and result.changed else None,

@@ -1,7 +1,8 @@
 """Replies of the tools, as text and as structured content."""
 
+import json
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from context_compaction import JsonObject, compact_json, is_list, is_object
 from mcp.server.mcpserver.exceptions import ToolError
@@ -12,13 +13,6 @@ from pydantic_core import to_json
 # Codex truncates a tool result at 12,000 characters and keeps both ends. Other hosts truncate
 # shorter results.
 MAX_REPLY_CHARS = 8_000
-# A reply with a leading text leaves this many characters to its other fields.
-_OTHER_FIELDS_CHARS = 1_600
-# Limits that are tried in this order until the reply fits: characters of a text, items of a list.
-_LIMITS = (
-    (6_000, 100), (5_500, 100), (4_000, 100), (2_500, 40), (2_000, 20), (1_000, 12), (500, 8),
-    (240, 6), (120, 3), (60, 2),
-)  # fmt: skip
 _MIN_FIELDS = 12  # More than any object of the reply's own schema has.
 
 
@@ -46,11 +40,11 @@ def structured(
     content = reply.model_dump(mode="json", exclude_none=True)
     if lead in content:
         text = content.pop(lead)
-        content = {lead: text, **truncated(content, _OTHER_FIELDS_CHARS)}
+        content = {lead: text, **truncated(content, MAX_REPLY_CHARS // 5)}
     if truncate:
         content = truncated(content, MAX_REPLY_CHARS)
-    if not is_utf8(content):
-        content = cast("JsonObject", _with_escaped_surrogates(content))
+    if not is_utf8(content):  # Halves of surrogate pairs become question marks.
+        content = json.loads(compact_json(content).encode("utf-8", "replace"))
     for name, value in (lists or {}).items():
         if not is_utf8(value):
             raise ToolError(
@@ -91,39 +85,27 @@ def truncated(value: JsonObject, max_chars: int) -> JsonObject:
 
     Lists of objects at the top level stay complete, because the reply's schema describes them.
     """
-    result = value
-    for limits in _LIMITS:
-        if len(compact_json(result)) <= max_chars:
-            break
+    result, text_chars = value, max_chars
+    is_whole = {key: is_list(item) and any(map(is_object, item)) for key, item in value.items()}
+    while len(compact_json(result)) > max_chars and text_chars > 1:
+        text_chars = text_chars * 3 // 4
         result = {
-            key: item if is_list(item) and any(map(is_object, item)) else _truncate(item, limits)
+            key: item if is_whole[key] else _truncate(item, text_chars)
             for key, item in value.items()
         }
     return result
 
 
-def _truncate(value: Any, limits: tuple[int, int]) -> Any:
-    max_chars, max_items = limits
+def _truncate(value: Any, max_chars: int) -> Any:
+    """Return `value` with texts of at most `max_chars`, and lists of fewer items."""
+    max_items = max(2, max_chars // 50)
     if isinstance(value, str) and len(value) > max_chars:
         return f"{value[:max_chars]}… [{len(value) - max_chars} more characters]"
     if is_object(value):
         fields = list(value.items())[: max(_MIN_FIELDS, max_items)]
-        result = {key: _truncate(item, limits) for key, item in fields}
+        result = {key: _truncate(item, max_chars) for key, item in fields}
         return result if len(fields) == len(value) else {**result, "…": f"{len(value)} fields"}
     if is_list(value):
-        items = [_truncate(item, limits) for item in value[:max_items]]
+        items = [_truncate(item, max_chars) for item in value[:max_items]]
         return items if len(value) <= max_items else [*items, f"… {len(value) - max_items} more"]
-    return value
-
-
-def _with_escaped_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return escape_surrogates(value)
-    if is_object(value):
-        return {
-            _with_escaped_surrogates(key): _with_escaped_surrogates(item)
-            for key, item in value.items()
-        }
-    if is_list(value):
-        return [_with_escaped_surrogates(item) for item in value]
     return value
