@@ -281,7 +281,7 @@ def test_uninstall_deletes_files_and_folders_that_install_created(
         assert list(files_below(home)) == [created]
         run("uninstall", case.name, "--scope", scope)
         remaining = {path.relative_to(home).as_posix() for path in home.rglob("*")}
-        assert remaining <= {"project", ".local", ".local/state"}  # the system creates the last two
+        assert remaining <= {"project", ".mcp-server-compaction", ".local", ".local/state"}
 
 
 def test_uninstall_keeps_folders_that_the_user_created_or_uses(home: Path, run: Run) -> None:
@@ -482,7 +482,8 @@ def test_doctor_reports_missing_hooks_and_a_server_that_does_not_start(
     run("install", "codex", "--hooks")
     assert "ok       hooks are registered" in doctor(0)
     path = home / ".codex/config.toml"
-    path.write_text(path.read_text("utf-8").replace(this_program()[0], "/nowhere/program"), "utf-8")
+    program = json.dumps(this_program()[0])
+    path.write_text(path.read_text("utf-8").replace(program, '"/nowhere/program"'), "utf-8")
     assert "/nowhere/program cannot be started" in doctor()
     path.write_text("[", "utf-8")
     assert "PROBLEM" in doctor()
