@@ -5,12 +5,12 @@ import os
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, cast
 
 import anyio
+import anyio.lowlevel
 from anyio import to_thread
-from anyio.abc import ByteReceiveStream, Process
+from anyio.abc import ByteReceiveStream, ObjectReceiveStream, ObjectSendStream, Process
 from context_compaction.system import IS_WINDOWS, find_program
 from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.os.win32.utilities import create_windows_process, terminate_windows_process_tree
@@ -58,14 +58,14 @@ async def parsed(item: Any) -> JSONRPCMessage | None:
 
 @asynccontextmanager
 async def connect(server: WrappedServer) -> AsyncGenerator[Any]:
-    """Connect to a server, and yield its output stream and its input stream.
+    """Connect to a server, and yield a stream of its messages and a stream of messages to it.
 
     Raises:
         OSError: The program cannot be started, or the address cannot be reached any more.
     """
     if server.url is None:
         async with _program(server) as process:
-            yield _lines(process.stdout), _Input(process)
+            yield _Messages(_lines(process.stdout)), _Input(process)
         return
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
@@ -78,7 +78,8 @@ async def connect(server: WrappedServer) -> AsyncGenerator[Any]:
             # Events have no size limit, because the proxy is for large results.
             streamable_http_client(server.url, http_client=client, max_sse_event_size=None) as pair,
         ):
-            yield pair
+            incoming, outgoing = pair
+            yield _Messages(aiter(incoming)), outgoing
     except ExceptionGroup as group:
         failures, others = group.split(httpx2.HTTPError)
         if others is not None or failures is None:
@@ -147,19 +148,37 @@ async def _lines(output: ByteReceiveStream | None) -> AsyncIterator[bytes]:
                 parts = others[-1:]
 
 
-@dataclass(frozen=True, slots=True)
-class _Input:
-    """Stream of messages to a program.
+class _Messages(ObjectReceiveStream[SessionMessage]):
+    """The messages in a server's output. Everything else is skipped."""
 
-    Attributes:
-        process: The program.
-    """
+    def __init__(self, items: AsyncIterator[Any]) -> None:
+        self._items = items
 
-    process: Process
+    async def receive(self) -> SessionMessage:
+        """Return the next message."""
+        async for item in self._items:
+            await anyio.lowlevel.checkpoint()  # the other servers must not wait for a flood
+            message = await parsed(item)
+            if message is not None:
+                return SessionMessage(message)
+        raise anyio.EndOfStream
+
+    async def aclose(self) -> None:
+        """Do nothing, because the connection is closed as a whole."""
+
+
+class _Input(ObjectSendStream[SessionMessage]):
+    """Stream of messages to a program."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
 
     async def send(self, item: SessionMessage, /) -> None:
         """Write one message. Nothing happens if the program has ended; its output shows that."""
         text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-        if self.process.stdin is not None:
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                await self.process.stdin.send(text.encode() + b"\n")
+        if self._process.stdin is not None:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+                await self._process.stdin.send(text.encode() + b"\n")
+
+    async def aclose(self) -> None:
+        """Do nothing, because the connection is closed as a whole."""

@@ -1,12 +1,14 @@
-"""One wrapped server: its handshake, its open requests, and its restart when it ends."""
+"""One wrapped server: its handshake, its requests, and its restart when it ends."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 import anyio
+from anyio.abc import ObjectReceiveStream
 from context_compaction import JsonObject, is_object
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import (
     MCP_METHOD_HEADER,
     MCP_NAME_HEADER,
@@ -16,58 +18,22 @@ from mcp.shared.inbound import (
     mcp_param_headers,
     x_mcp_header_map,
 )
-from mcp.shared.message import ClientMessageMetadata, SessionMessage
-from mcp_types import (
-    INTERNAL_ERROR,
-    PROTOCOL_VERSION_META_KEY,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCNotification,
-    JSONRPCRequest,
-    JSONRPCResponse,
-    RequestId,
-)
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, PROTOCOL_VERSION_META_KEY, RequestId
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from mcp_server_compaction.wrap.connection import connect, parsed
+from mcp_server_compaction.wrap.connection import connect
+from mcp_server_compaction.wrap.host import Host, log_message
 from mcp_server_compaction.wrap.servers import WrappedServer
 
-Answer: TypeAlias = JSONRPCResponse | JSONRPCError
-
-_HANDSHAKE_ID = "compaction-initialize"
-# Messages that can wait for a server that does not read its input.
-_QUEUED_MESSAGES = 1_000
 # The time before a restart doubles, unless the server ran for the longest of these times.
 _RESTART_SECONDS = 0.5
 _MAX_RESTART_SECONDS = 60.0
+# A request waits this long to learn why the connection has ended.
+_PROBLEM_SECONDS = 10.0
 # Error text of the SDK when a server at an address does not know the session any more.
 _SESSION_ENDED = "Session terminated"
 _logger = logging.getLogger(__name__)
-
-
-class Reply:
-    """The answer to one request, which arrives later. The first answer counts."""
-
-    def __init__(self) -> None:
-        self._arrived = anyio.Event()
-        self._answer: Answer | None = None
-
-    @property
-    def has_arrived(self) -> bool:
-        """Whether `get` returns at once."""
-        return self._arrived.is_set()
-
-    def put(self, answer: Answer | None) -> None:
-        """Set the answer; None if the request was cancelled."""
-        if not self.has_arrived:
-            self._answer = answer
-            self._arrived.set()
-
-    async def get(self) -> Answer | None:
-        """Wait for the answer; None if the request was cancelled."""
-        await self._arrived.wait()
-        return self._answer
 
 
 class Upstream:
@@ -75,186 +41,152 @@ class Upstream:
 
     Args:
         server: The server.
-        on_message: Takes requests and notifications of the server.
-        on_return: Called when the server answers its handshake late, or again after a restart.
+        host: Takes requests and notifications of the server.
 
     Attributes:
         server: The server.
-        hello: The server's answer to the host's `initialize`.
-        capabilities: The server's capabilities; None before the handshake.
         tools: The listed tools by their own names.
     """
 
-    def __init__(
-        self,
-        server: WrappedServer,
-        on_message: Callable[["Upstream", JSONRPCMessage], Awaitable[None]],
-        on_return: Callable[[], Awaitable[None]],
-    ) -> None:
+    def __init__(self, server: WrappedServer, host: Host) -> None:
         self.server = server
-        self.hello = Reply()
-        self.capabilities: JsonObject | None = None
         self.tools: dict[str, JsonObject] = {}
-        self._on_message = on_message
-        self._on_return = on_return
+        self._host = host
         self._host_params: JsonObject | None = None
-        self._version: str | None = None
-        self._waiting: dict[RequestId, Reply] = {}
+        self._is_opened = anyio.Event()
+        self._hello: JsonObject | None = None
+        # The present connection, or why there is none. An event tells that either has changed.
+        self._dispatcher: JSONRPCDispatcher[Any] | None = None
         self._problem = ""
-        self._outbox, self._queued = anyio.create_memory_object_stream[JSONRPCMessage](
-            _QUEUED_MESSAGES
-        )
+        self._changed = anyio.Event()
+        self._scope = anyio.CancelScope()
 
-    def open(self, host_params: JsonObject) -> None:
-        """Start the handshake with the parameters of the host. `hello` has the answer."""
+    @property
+    def capabilities(self) -> JsonObject | None:
+        """The server's capabilities; None before the handshake."""
+        return None if self._hello is None else self._hello.get("capabilities") or {}
+
+    async def hello(self, host_params: JsonObject) -> JsonObject:
+        """Return the server's answer to the host's `initialize`.
+
+        Raises:
+            MCPError: The server cannot be reached, or it refuses the connection.
+        """
         self._host_params = host_params
-        self.hello = Reply()
-        if self._problem:
-            self.hello.put(_error(_HANDSHAKE_ID, self._problem))
-        else:
-            self._queue_handshake()
+        self._is_opened.set()
+        while self._hello is None and not self._problem:
+            await self._changed.wait()
+        if self._hello is None:
+            raise MCPError(INTERNAL_ERROR, self._problem)
+        return self._hello
 
-    def post(self, message: JSONRPCMessage) -> Reply:
-        """Queue a message for the server. The reply of a request arrives in any case."""
-        reply = Reply()
-        problem = self._problem
-        if isinstance(message, JSONRPCRequest):
-            self._waiting[message.id] = reply
-        if not problem:
-            try:
-                self._outbox.send_nowait(message)
-            except anyio.WouldBlock:
-                problem = f"The {self.server.title} does not read its input. Try again later."
-        if problem and isinstance(message, JSONRPCRequest):
-            self._settle(_error(message.id, problem))
-        return reply
+    async def request(self, method: str, params: JsonObject, request_id: RequestId) -> JsonObject:
+        """Send a request when the server is there, and return its result.
 
-    def cancel(self, request_id: RequestId) -> bool:
-        """Forget an open request, and return whether it was open."""
-        reply = self._waiting.pop(request_id, None)
-        if reply is not None:
-            reply.put(None)
-        return reply is not None
+        Raises:
+            MCPError: The server returned an error, or the connection ended.
+        """
+        while self._dispatcher is None and not self._problem:
+            await self._changed.wait()
+        dispatcher = self._dispatcher
+        if dispatcher is None:
+            raise MCPError(INTERNAL_ERROR, self._problem)
+        options: CallOptions = {"request_id": request_id}
+        options["headers"] = self._headers(method, params)
+        try:
+            return await dispatcher.send_raw_request(method, params, options)
+        except MCPError as error:
+            if error.message == _SESSION_ENDED:
+                self._scope.cancel()
+            elif error.code != CONNECTION_CLOSED:
+                raise
+            with anyio.move_on_after(_PROBLEM_SECONDS):
+                while self._dispatcher is dispatcher or not self._problem:
+                    await self._changed.wait()
+            raise MCPError(error.code, self._problem or error.message, error.data) from error
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
+        """Send a notification if the server is there."""
+        if self._dispatcher is not None:
+            options: CallOptions = {"headers": self._headers(method, params or {})}
+            await self._dispatcher.notify(method, params, options)
 
     async def run(self) -> None:
         """Connect to the server, and connect again whenever the connection ends."""
         delay = 0.0
-        with self._outbox, self._queued:
-            while True:
-                started = anyio.current_time()
-                try:
-                    async with connect(self.server) as (incoming, outgoing):
-                        problem = await self._exchange(incoming, outgoing)
-                except OSError as error:
-                    problem = str(error)
-                is_stable = anyio.current_time() - started > _MAX_RESTART_SECONDS
-                delay = 0.0 if is_stable else delay
-                delay = min(max(2 * delay, _RESTART_SECONDS), _MAX_RESTART_SECONDS)
-                title = self.server.title
-                await self._fail(f"The {title} {problem}. Next attempt in {delay:g} s.")
-                await anyio.sleep(delay)
-                self._problem = ""
+        while True:
+            started = anyio.current_time()
+            try:
+                async with connect(self.server) as (incoming, outgoing):
+                    problem = await self._exchange(incoming, outgoing)
+            except OSError as error:
+                problem = str(error)
+            is_stable = anyio.current_time() - started > _MAX_RESTART_SECONDS
+            delay = 0.0 if is_stable else delay
+            delay = min(max(2 * delay, _RESTART_SECONDS), _MAX_RESTART_SECONDS)
+            text = f"The {self.server.title} {problem}. Next attempt in {delay:g} s."
+            _logger.warning("%s", text)
+            self._set(None, f"{text} Then try again.")
+            self._hello = None
+            await self._host.queue.send(log_message("error", text))
+            await anyio.sleep(delay)
+            self._set(None, "")
 
-    async def _exchange(self, incoming: Any, outgoing: Any) -> str:
+    def _set(self, dispatcher: JSONRPCDispatcher[Any] | None, problem: str) -> None:
+        self._dispatcher, self._problem = dispatcher, problem
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def _exchange(self, incoming: ObjectReceiveStream[Any], outgoing: Any) -> str:
         """Pass messages until the connection ends, and return why it ended."""
-        problems: list[str] = []
+        dispatcher: JSONRPCDispatcher[Any] = JSONRPCDispatcher(incoming, outgoing)
+        host, problem = self._host, "ended"
 
-        async def run(passing: Callable[[Any], Awaitable[str]], stream: Any) -> None:
-            problems.append(await passing(stream))
-            tasks.cancel_scope.cancel()
+        async def run(*, task_status: Any) -> None:
+            await dispatcher.run(host.ask, host.tell, host.queue.take, task_status=task_status)
+            self._scope.cancel()
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run, self._read, incoming)
-            tasks.start_soon(run, self._write, outgoing)
-        return problems[0]
+            self._scope = tasks.cancel_scope
+            await tasks.start(run)
+            if self._host_params is None:  # a host with a modern version sends no handshake
+                self._set(dispatcher, "")
+                await self._is_opened.wait()
+            try:
+                await self._shake_hands(dispatcher)
+            except MCPError as error:
+                if error.code != CONNECTION_CLOSED:
+                    problem = f"refused the connection ({error.message})"
+                self._scope.cancel()
+        return problem
 
-    async def _read(self, incoming: Any) -> str:
-        async for item in incoming:
-            message = await parsed(item)
-            if isinstance(message, JSONRPCResponse | JSONRPCError):
-                self._settle(message)
-                if isinstance(message, JSONRPCError) and message.error.message == _SESSION_ENDED:
-                    return "ended the session"
-            elif message is not None:
-                await self._on_message(self, message)
-        return "ended"
+    async def _shake_hands(self, dispatcher: JSONRPCDispatcher[Any]) -> None:
+        params = self._host_params or {}
+        options: CallOptions = {"request_id": "compaction-initialize"}
+        options["headers"] = self._headers("initialize", {})
+        self._hello = await dispatcher.send_raw_request("initialize", params, options)
+        options = {"headers": self._headers("notifications/initialized", {})}
+        await dispatcher.notify("notifications/initialized", None, options)
+        self._set(dispatcher, "")
+        await self._host.announce()
 
-    async def _write(self, outgoing: Any) -> str:
-        async for message in self._queued:
-            if getattr(message, "id", None) != _HANDSHAKE_ID:
-                await outgoing.send(SessionMessage(message, self._metadata(message)))
-                continue
-            answer = await self._shake_hands(message, outgoing)
-            if not isinstance(answer, JSONRPCResponse):
-                return f"refused the connection ({answer and answer.error.message})"
-            if self.hello.has_arrived:
-                await self._on_return()
-            self.hello.put(answer)
-        return "ended"
-
-    def _queue_handshake(self) -> None:
-        params = self._host_params
-        request = JSONRPCRequest(
-            jsonrpc="2.0", id=_HANDSHAKE_ID, method="initialize", params=params
-        )
-        self._outbox.send_nowait(request)
-
-    async def _shake_hands(self, request: JSONRPCMessage, outgoing: Any) -> Answer | None:
-        reply = self._waiting[_HANDSHAKE_ID] = Reply()
-        self._version = None
-        await outgoing.send(SessionMessage(request, self._metadata(request)))
-        answer = await reply.get()
-        if isinstance(answer, JSONRPCResponse):
-            self._version = answer.result.get("protocolVersion")
-            self.capabilities = answer.result.get("capabilities") or {}
-            done = JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized")
-            await outgoing.send(SessionMessage(done, self._metadata(done)))
-        return answer
-
-    async def _fail(self, problem: str) -> None:
-        """Answer all open requests with an error, and report the problem to the host."""
-        _logger.warning("%s", problem)
-        self._problem = problem
-        with suppress(anyio.WouldBlock):
-            while True:
-                self._queued.receive_nowait()
-        for request_id in [*self._waiting]:
-            self._settle(_error(request_id, f"{problem} Then try again."))
-        self.hello.put(_error(_HANDSHAKE_ID, problem))
-        if self._host_params is not None:
-            self._queue_handshake()
-        params = {"level": "error", "logger": "mcp-server-compaction", "data": problem}
-        note = JSONRPCNotification(jsonrpc="2.0", method="notifications/message", params=params)
-        await self._on_message(self, note)
-
-    def _settle(self, answer: Answer) -> None:
-        reply = self._waiting.pop(answer.id, None) if answer.id is not None else None
-        if reply is not None:
-            reply.put(answer)
-
-    def _metadata(self, message: JSONRPCMessage) -> ClientMessageMetadata:
+    def _headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         """Return the headers that Streamable HTTP requires. A local process gets none of them."""
-        params: JsonObject = getattr(message, "params", None) or {}
-        version = protocol_version(params) or self._version
+        version = protocol_version(params) or (self._hello or {}).get("protocolVersion")
         headers = {MCP_PROTOCOL_VERSION_HEADER: version} if version else {}
-        if version in MODERN_PROTOCOL_VERSIONS and isinstance(message, JSONRPCRequest):
-            headers[MCP_METHOD_HEADER] = message.method
-            name = params.get(NAME_BEARING_METHODS.get(message.method, ""))
+        if version in MODERN_PROTOCOL_VERSIONS and not method.startswith("notifications/"):
+            headers[MCP_METHOD_HEADER] = method
+            name = params.get(NAME_BEARING_METHODS.get(method, ""))
             if isinstance(name, str):
                 headers[MCP_NAME_HEADER] = encode_header_value(name)
             tool = self.tools.get(str(params.get("name")))
-            if message.method == "tools/call" and tool:
+            if method == "tools/call" and tool:
                 declared = x_mcp_header_map(tool.get("inputSchema"))
                 headers |= mcp_param_headers(declared, params.get("arguments") or {})
-        return ClientMessageMetadata(headers=headers)
+        return headers
 
 
 def protocol_version(params: Mapping[str, Any]) -> str | None:
     """Return the MCP version that a request names; None before 2026-07-28."""
     meta = params.get("_meta")
     return meta.get(PROTOCOL_VERSION_META_KEY) if is_object(meta) else None
-
-
-def _error(request_id: RequestId, problem: str) -> JSONRPCError:
-    error = ErrorData(code=INTERNAL_ERROR, message=problem)
-    return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)

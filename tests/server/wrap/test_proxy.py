@@ -7,7 +7,6 @@ import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -21,10 +20,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_server_compaction.cli import main
-from mcp_server_compaction.wrap.proxy import OWN_PREFIX, OWN_TOOLS, Proxy
-from mcp_server_compaction.wrap.servers import WrappedServer
-from mcp_server_compaction.wrap.shorten import Limits
-from mcp_types import CallToolResult, JSONRPCNotification, JSONRPCRequest
+from mcp_server_compaction.wrap.host import HostQueue
+from mcp_server_compaction.wrap.proxy import OWN_PREFIX, OWN_TOOLS
+from mcp_types import CallToolResult, JSONRPCRequest
 
 from tests.server.helpers import Era, Json, error_of, text_of
 
@@ -201,25 +199,16 @@ async def test_reading_tool_has_another_name_when_the_server_has_one_with_its_na
 
 
 async def test_response_is_queued_when_the_host_does_not_read_notifications_fast_enough() -> None:
-    queue, queued = anyio.create_memory_object_stream[SessionMessage](8)
-    deps: Any = None  # no result is stored
-    messages: list[Any] = []
+    stream, queued = anyio.create_memory_object_stream[SessionMessage](8)
+    queue = HostQueue(stream)
     async with queue, queued, anyio.create_task_group() as tasks:
-        proxy = Proxy(queue, [], deps, Limits(10, 10, len), "s", tasks)
-        upstream: Any = SimpleNamespace(server=WrappedServer(["x"]))
+        for number in range(5_000):
+            assert queue.take("notifications/message", {"level": "info", "data": number})
+        assert not queue.take("notifications/tools/list_changed", None)
+        request = JSONRPCRequest(jsonrpc="2.0", id=1, method="ping")
+        tasks.start_soon(queue.send, SessionMessage(request))
         with anyio.fail_after(60):
-            for number in range(5_000):
-                await proxy.from_server(
-                    upstream,
-                    JSONRPCNotification(
-                        jsonrpc="2.0",
-                        method="notifications/message",
-                        params={"level": "info", "data": number},
-                    ),
-                )
-            request = JSONRPCRequest(jsonrpc="2.0", id=1, method="ping")
-            tasks.start_soon(proxy.from_server, upstream, request)
-            messages = [(await queued.receive()).message for _ in range(10)]
+            messages: list[Any] = [(await queued.receive()).message for _ in range(10)]
     assert [message.params["data"] for message in messages[:8]] == list(range(8))
     assert "Dropped 4992 log and progress messages" in messages[8].params["data"]
     assert messages[9].method == "ping"

@@ -1,0 +1,98 @@
+"""The host's side of the proxy: messages of all servers go to the host, but no flood blocks it."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
+from anyio.streams.memory import MemoryObjectSendStream
+from context_compaction import JsonObject
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification
+
+_DROPPABLE = frozenset({"notifications/message", "notifications/progress"})
+_logger = logging.getLogger(__name__)
+
+
+class HostQueue(ObjectSendStream[SessionMessage]):
+    """Queue of messages to the host. If it is full, log and progress messages are dropped.
+
+    Args:
+        queue: The queue.
+    """
+
+    def __init__(self, queue: MemoryObjectSendStream[SessionMessage]) -> None:
+        self._queue = queue
+        self._dropped_count = 0
+
+    def take(self, method: str, params: Mapping[str, Any] | None) -> bool:
+        """Queue or drop a notification that may be dropped; return False for any other."""
+        if method not in _DROPPABLE:
+            return False
+        try:
+            self._queue.send_nowait(_notification(method, params))
+        except anyio.WouldBlock:
+            self._dropped_count += 1
+        return True
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Queue a message, after a warning if other messages were dropped."""
+        if self._dropped_count:
+            text = (
+                f"Dropped {self._dropped_count} log and progress messages of the wrapped server, "
+                "because the host did not read them fast enough."
+            )
+            self._dropped_count = 0
+            _logger.warning(text)
+            await self._queue.send(log_message("warning", text))
+        await self._queue.send(item)
+
+    async def aclose(self) -> None:
+        """Close the queue; its reader takes what is left."""
+        await self._queue.aclose()
+
+
+class Host:
+    """The host of all servers.
+
+    Args:
+        incoming: Messages of the host.
+        queue: Queue of messages to the host.
+
+    Attributes:
+        dispatcher: Pairs requests and responses in both directions.
+        queue: Queue of messages to the host.
+        is_initialized: Whether the host has finished its handshake.
+    """
+
+    def __init__(self, incoming: ObjectReceiveStream[Any], queue: HostQueue) -> None:
+        self.dispatcher = JSONRPCDispatcher(incoming, queue)
+        self.queue = queue
+        self.is_initialized = False
+
+    async def ask(self, _: object, method: str, params: Mapping[str, Any] | None) -> JsonObject:
+        """Pass a server's request to the host, and return the result."""
+        return await self.dispatcher.send_raw_request(method, params)
+
+    async def tell(self, _: object, method: str, params: Mapping[str, Any] | None) -> None:
+        """Pass a server's notification to the host; `ask` already notices a cancellation."""
+        if method != "notifications/cancelled":
+            await self.dispatcher.notify(method, params)
+
+    async def announce(self) -> None:
+        """Tell the host that all lists may have changed, because a server is there or back."""
+        for name in ("tools", "prompts", "resources") if self.is_initialized else ():
+            await self.dispatcher.notify(f"notifications/{name}/list_changed", None)
+
+
+def log_message(level: str, text: str) -> SessionMessage:
+    """Return a log message of the proxy for the host."""
+    params = {"level": level, "logger": "mcp-server-compaction", "data": text}
+    return _notification("notifications/message", params)
+
+
+def _notification(method: str, params: Mapping[str, Any] | None) -> SessionMessage:
+    fields = {} if params is None else {"params": dict(params)}
+    return SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=method, **fields))
