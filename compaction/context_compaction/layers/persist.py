@@ -101,7 +101,7 @@ def _persisted(
         return None
     text, size_chars = result_text(result), sum(len(part.text) for part in texts)
     shown = preview(text, max_chars=preview_chars)
-    frame_tokens = count.text(placeholders.persisted(blobs, "", tool_name, size_chars))
+    frame_tokens = count.text(placeholders.persisted(blobs, " ", tool_name, size_chars))
     if room_tokens > frame_tokens + count.text(shown):
         shown = extract(text, room_tokens - frame_tokens, measure=count.text, words=words)
     marker = Text(placeholders.persisted(blobs, shown, tool_name, size_chars), author="compaction")

@@ -81,7 +81,8 @@ _MARKER = re.compile(
     rf'<persisted-output id="({_IDS})" tool="([^"\n]{{0,{SHOWN_CHARS}}})" chars="(\d{{1,15}})">\n'
 )
 _MARKER_STORED = "Full text"
-_MARKER_PREVIEW = f": {_READ}. Preview:"
+_MARKER_READ = f": {_READ}."
+_MARKER_PREVIEW = " Preview:"
 _MARKER_END = "\n</persisted-output>"
 # A placeholder on one line, also with a policy's own words. An error line may follow.
 _LINE = re.compile(
@@ -165,16 +166,15 @@ def persisted(
 
     Args:
         blobs: The archived parts of the result.
-        text_preview: The part that stays in the context.
+        text_preview: The part that stays in the context; may be empty.
         tool_name: Name of the tool.
         size_chars: Length of the result.
         stored: Which part of the result is archived, on one line.
     """
     ids = " ".join(blob.output_id for blob in blobs)
-    return (
-        f'{_PERSISTED}id="{ids}" tool="{_one_line(tool_name)}" chars="{size_chars}">\n'
-        f"{stored}{_MARKER_PREVIEW}\n{quoted(text_preview)}{_MARKER_END}"
-    )
+    head = f'{_PERSISTED}id="{ids}" tool="{_one_line(tool_name)}" chars="{size_chars}">'
+    preview = f"{_MARKER_PREVIEW}\n{quoted(text_preview)}" if text_preview else ""
+    return f"{head}\n{stored}{_MARKER_READ}{preview}{_MARKER_END}"
 
 
 def preview_in(marker: str) -> str:
@@ -293,8 +293,8 @@ def ids_in_placeholder(text: str) -> tuple[str, ...]:
         match = _LINE.fullmatch(text)
     else:
         line_end = text.find("\n", match.end())
-        has_preview_line = text.endswith(_MARKER_PREVIEW, match.end(), max(line_end, 0))
-        if not (has_preview_line and text.endswith(_MARKER_END)):
+        line = text[match.end() : max(line_end, 0)].removesuffix(_MARKER_PREVIEW)
+        if not (line.endswith(_MARKER_READ) and text.endswith(_MARKER_END)):
             return ()
     return tuple(match[1].split()) if match else ()
 

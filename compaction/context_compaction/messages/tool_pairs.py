@@ -207,7 +207,11 @@ def with_unique_call_ids(messages: Messages) -> Messages:
     if _has_plain_pairs(messages):
         return messages
     calls = {result: call for call, result in results_by_call(messages).items()}
-    ids = _UniqueIds(_open_ids(messages))
+    open_start = len(messages)
+    while open_start and messages[open_start - 1].role == "assistant":
+        open_start -= 1
+    open_calls = (call for message in messages[open_start:] for call in tool_calls(message))
+    ids = _UniqueIds(frozenset(call.call_id for call in open_calls))
     call_ids = {call.call_id for message in messages for call in tool_calls(message)}
     new_ids: dict[BlockPlace, str] = {}
     out = list(messages)
@@ -215,8 +219,8 @@ def with_unique_call_ids(messages: Messages) -> Messages:
         blocks = list(message.blocks)
         for number, block in enumerate(blocks):
             if isinstance(block, ToolCall):
-                is_last = index == len(out) - 1
-                new_id = new_ids[index, number] = ids.take(block.call_id, is_last=is_last)
+                is_open = index >= open_start
+                new_id = new_ids[index, number] = ids.take(block.call_id, is_open=is_open)
             elif not isinstance(block, ToolResult):
                 continue
             elif call := calls.get((index, number)):
@@ -228,11 +232,6 @@ def with_unique_call_ids(messages: Messages) -> Messages:
         if not is_same(blocks, message.blocks):
             out[index] = edit_message(message, blocks)
     return messages if is_same(out, messages) else tuple(out)
-
-
-def _open_ids(messages: Messages) -> frozenset[str]:
-    """Return the IDs of the calls in the last message."""
-    return frozenset(call.call_id for call in tool_calls(messages[-1])) if messages else frozenset()
 
 
 def _has_plain_pairs(messages: Messages) -> bool:
@@ -255,23 +254,26 @@ def _has_plain_pairs(messages: Messages) -> bool:
 
 
 class _UniqueIds:
-    """The IDs used so far. Open calls, which the host is about to answer, keep their ID."""
+    """The IDs used so far. Open calls, which the host is about to answer, keep their ID.
+
+    These are the calls in the messages of the assistant at the end of the list.
+    """
 
     def __init__(self, open_ids: frozenset[str]) -> None:
         self._open_ids = open_ids
         self._used: set[str] = set()
         self._counts: dict[str, int] = {}
 
-    def take(self, call_id: str, *, is_last: bool = False, is_reserved: bool = False) -> str:
+    def take(self, call_id: str, *, is_open: bool = False, is_reserved: bool = False) -> str:
         """Return `call_id`, or a new ID made from it if it is used.
 
         Args:
             call_id: The ID in the list.
-            is_last: Whether it is in the last message, which may use the IDs of open calls.
+            is_open: Whether it is the ID of an open call.
             is_reserved: Whether `call_id` itself must not be returned.
         """
         new_id = call_id
-        while is_reserved or new_id in self._used or (new_id in self._open_ids and not is_last):
+        while is_reserved or new_id in self._used or (new_id in self._open_ids and not is_open):
             number = self._counts[call_id] = self._counts.get(call_id, 1) + 1
             new_id, is_reserved = f"{call_id}_{number}", False
         self._used.add(new_id)

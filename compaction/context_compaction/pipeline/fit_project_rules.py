@@ -96,7 +96,7 @@ def _shortened(block: Text, max_tokens: int, count: MessageCounter) -> Replaceme
     else:
         tool_name = placeholders.RULES_TOOL + kind
         text, blobs = block.text, (make_blob(block.text, tool_name=tool_name),)
-        marker = placeholders.persisted(blobs, "", tool_name, len(text))
+        marker = placeholders.persisted(blobs, " ", tool_name, len(text))
     frame = placeholders.with_preview(marker, "")
     shown = extract(
         "\n".join(line for line in text.split("\n") if line.strip()),

@@ -46,7 +46,7 @@ _READ_TOOL = "read_persisted_output"
 # Parts of pointers, and their form for a model without the tools that read them.
 _POINTERS = {
     f"; {_READ_TOOL} o_": "; archived as o_",
-    f": {_READ_TOOL}. Preview:": " is archived. Preview:",
+    f": {_READ_TOOL}.": " is archived.",
     " search_transcript finds the originals.": " The originals are archived.",
 }
 

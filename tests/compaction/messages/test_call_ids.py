@@ -109,3 +109,19 @@ def test_results_belong_to_the_calls_directly_before_them(
     assert reported.keys() <= asked.keys()
     assert all(asked[item] == text for item, text in reported.items())
     assert len(reported) == sum(len(ids) for ids, is_answered in turns if is_answered)
+
+
+@given(HOSTILE)
+def test_open_calls_keep_their_ids_when_messages_of_the_assistant_follow(
+    messages: Messages,
+) -> None:
+    start = len(messages)
+    while start and messages[start - 1].role == "assistant":
+        start -= 1
+    named = with_unique_call_ids(messages)
+    before, after = (
+        [item.call_id for message in part[start:] for item in tool_calls(message)]
+        for part in (messages, named)
+    )
+    first = {call_id: before.index(call_id) for call_id in before}
+    assert all(after[number] == call_id for call_id, number in first.items())
