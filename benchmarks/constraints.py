@@ -67,7 +67,7 @@ JOINED = (
 TRIALS = 3  # random choices of rules for each history
 PRODUCT = "ours"
 NAMED_CONTROLS = ("random lines", "keep last", "head + tail", "TextRank (sumy)")
-_MARK_END = re.compile(r"\((?:changed|replaced)(?:: \[\d+\]| later)\) \Z")
+_MARK_END = re.compile(r"\((?:changed|replaced)(?: by \[\d+\]| later)\) \Z")
 _MARK_CHARS = 40
 IN_FORCE = "older in force"
 # These shares should be near 0, all others near 1.

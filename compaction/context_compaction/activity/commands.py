@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from context_compaction.activity.calls import Deletes, ToolUse, Writes, is_absolute, plain_path
 from context_compaction.messages.model import ToolCall, memoized_on_call
@@ -20,22 +21,20 @@ from context_compaction.messages.names import names_in
 
 # These programs read, run or test the files that they name.
 _READERS = frozenset({
-    "", "[", "[[", "ag", "awk", "basename", "bash", "bat", "cargo", "cat", "cd", "chmod", "cmp",
-    "code", "column", "comm", "curl", "cut", "date", "deno", "diff", "dirname", "docker", "echo",
-    "egrep", "env", "eslint", "exit", "export", "false", "fgrep", "file", "find", "flake8", "fold",
-    "gawk", "gcc", "get-content", "gh", "git", "go", "grep", "head", "jest", "jq", "kill", "less",
-    "ls", "make", "md5sum", "mkdir", "more", "mypy", "nl", "node", "npm", "npx", "od", "open",
-    "perl", "php", "pnpm", "poetry", "printf", "ps", "pwd", "pylint", "pyright", "pytest", "python",
-    "python3", "readlink", "realpath", "rg", "ruby", "ruff", "sed", "select-string", "set", "sh",
-    "sha256sum", "shellcheck", "sleep", "sort", "source", "ssh", "stat", "strings", "tail", "test",
-    "tox", "tr", "tree", "true", "tsc", "tsx", "type", "uniq", "uv", "vitest", "wait", "wc",
-    "which", "xargs", "xxd", "yarn", "yq", "zsh",
+    "", "[", "[[", "awk", "basename", "bash", "cargo", "cat", "cd", "chmod", "code", "curl", "cut",
+    "diff", "dirname", "docker", "echo", "egrep", "eslint", "exit", "export", "file", "find",
+    "flake8", "gawk", "get-content", "gh", "git", "go", "grep", "head", "jest", "jq", "kill",
+    "less", "ls", "make", "md5sum", "mkdir", "more", "mypy", "nl", "node", "npm", "npx", "od",
+    "open", "perl", "php", "pnpm", "poetry", "printf", "ps", "pwd", "pyright", "pytest", "python",
+    "python3", "realpath", "rg", "ruby", "ruff", "sed", "select-string", "set", "sh", "sha256sum",
+    "sleep", "sort", "source", "ssh", "stat", "tail", "test", "tr", "tree", "true", "tsc", "tsx",
+    "uniq", "uv", "vitest", "wait", "wc", "which", "xargs", "xxd", "yarn", "yq", "zsh",
 })  # fmt: skip
 # With -i or -o these programs change the files that they read.
-_STREAM_EDITORS = frozenset({"sed", "perl", "gawk", "yq", "sort"})
+_STREAM_EDITORS = frozenset({"sed", "perl", "gawk", "yq", "sort", "curl"})
 _SHELLS = frozenset({"bash", "sh", "zsh"})
 # These programs run code from their arguments, which may write the files that the code names.
-_INTERPRETERS = _SHELLS | {"python", "python3", "node", "ruby", "perl", "php", "deno", "tsx"}
+_INTERPRETERS = _SHELLS | {"python", "python3", "node", "ruby", "perl", "php", "tsx"}
 # Words of commands that rewrite files that they find themselves.
 _REWRITERS = frozenset({
     "--fix", "--write", "--in-place", "autopep8", "biome", "black", "clang-format", "codemod",
@@ -60,6 +59,9 @@ _OPENS = frozenset({"if", "for", "while", "until", "case", "{", "function", "sel
 _BEFORE_PROGRAM = frozenset({"sudo", "env", "time", "nohup", "command", "exec", "nice", "!"})
 _TWO_WORDS_BEFORE = ("timeout ", "uv run", "poetry run", "python -m", "python3 -m")
 _ENDS_LIST = (";", "\n", "&")
+_PIPES = ("|", "|&")
+# The shell may expand a word with one of these signs.
+_EXPANDED = "$`*?["
 
 # A command line that is longer, without its heredocs, was not written by hand.
 _MAX_COMMAND_CHARS = 20_000
@@ -77,6 +79,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_WORD_GROUPS = ("single", "double", "escaped", "plain")
 _SED_LINES = re.compile(r"(\d{1,9})(?:,(\d{1,9}|\$))?p;?\Z")
 _HEAD_COUNT = re.compile(r"(?:-n ?|-|--lines=)(\d{1,9})\Z")
 
@@ -111,17 +114,7 @@ class MayChange:
     or_any: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """One action of a command.
-
-    Attributes:
-        action: The write, the removal or the possible change.
-        is_certain: Whether the action has happened if the whole command line succeeds.
-    """
-
-    action: Writes | Deletes | MayChange
-    is_certain: bool = False
+Effect: TypeAlias = Writes | Deletes | MayChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +123,8 @@ class CommandEffects:
 
     Attributes:
         shows: The file that it prints, if it prints nothing else.
-        effects: What it writes, deletes and may change, in order.
+        effects: What it writes, deletes and may change, in order. Writes and removals have happened
+            if the whole command line succeeds.
         folder: Folder of the shell after the command: "" if unchanged, None if it is not known.
     """
 
@@ -140,35 +134,26 @@ class CommandEffects:
 
 
 @dataclass(slots=True)
-class _Word:
-    """A word of a command, or the text of a heredoc.
-
-    Attributes:
-        text: The word without quotes.
-        is_plain: Whether the shell expands nothing in it.
-    """
-
-    text: str = ""
-    is_plain: bool = True
-
-
-@dataclass(slots=True)
 class _Command:
-    """A simple command.
+    """A simple command. Its words have no quotes.
 
     Attributes:
         words: Its words.
         redirects: The sign and the target of each redirection.
         heredoc: The text of its heredoc, or None.
+        expands: Whether the shell may expand something in the heredoc.
         operator: The operator after it.
+        program: The name of the program in lower case.
+        arguments: The words after the program.
     """
 
-    words: list[_Word] = field(default_factory=list[_Word])
-    redirects: list[tuple[str, _Word]] = field(default_factory=list[tuple[str, _Word]])
-    heredoc: _Word | None = None
+    words: list[str] = field(default_factory=list[str])
+    redirects: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    heredoc: str | None = None
+    expands: bool = False
     operator: str = ""
-    program: str = field(init=False, default="")
-    arguments: list[_Word] = field(init=False, default_factory=list[_Word])
+    program: str = ""
+    arguments: Sequence[str] = ()
 
     @property
     def is_redirected(self) -> bool:
@@ -176,18 +161,14 @@ class _Command:
         return any(">" in sign and not _is_nowhere(target) for sign, target in self.redirects)
 
     def find_program(self) -> None:
-        """Find the name of the program in lower case, and its arguments."""
-        texts = [word.text for word in self.words]
-        start = 0
-        while start < len(texts) and (
-            texts[start] in _BEFORE_PROGRAM or _is_assignment(texts[start])
-        ):
-            start += 1
-        if " ".join(texts[start : start + 2]).startswith(_TWO_WORDS_BEFORE):
-            start += 2
-        if start < len(texts):
-            self.program = posixpath.basename(texts[start]).lower()
-            self.arguments = self.words[start + 1 :]
+        """Set `program` and `arguments`."""
+        words = self.words
+        while words and (words[0] in _BEFORE_PROGRAM or _is_assignment(words[0])):
+            words = words[1:]
+        if " ".join(words[:2]).startswith(_TWO_WORDS_BEFORE):
+            words = words[2:]
+        if words:
+            self.program, self.arguments = posixpath.basename(words[0]).lower(), words[1:]
 
 
 def command_effects(call: ToolCall, use: ToolUse) -> CommandEffects:
@@ -201,25 +182,28 @@ def _effects_of_call(_: ToolCall, use: ToolUse) -> CommandEffects:
 
 def _effects_of(command: str, depth: int = 0) -> CommandEffects:
     try:
-        commands = _Splitter(command).commands()
+        commands = _simple_commands(command)
     except ValueError:
-        return CommandEffects(effects=(Effect(MayChange(_paths_in(command))),), folder=None)
+        return CommandEffects(effects=(MayChange(_paths_in(command)),), folder=None)
     if len(commands) == 1 and depth < 2 and commands[0].program in _SHELLS:
-        options = [word.text for word in commands[0].arguments]
+        options = commands[0].arguments
         if len(options) == 2 and options[0] in ("-c", "-lc"):
             inner = _effects_of(options[1], depth + 1)
             return CommandEffects(inner.shows, inner.effects)
     return _Reader(commands).read()
 
 
-def _without_heredocs(command: str) -> tuple[str, dict[int, _Word]]:
-    """Return the command without the texts of its heredocs, and each text by its `<<`'s offset."""
+def _without_heredocs(command: str) -> tuple[str, dict[int, tuple[str, bool]]]:
+    """Return the command without the texts of its heredocs, and the texts by the `<<`'s offset.
+
+    Each text comes with whether the shell may expand something in it.
+    """
     lines = command.split("\n")
     numbers: defaultdict[str, list[int]] = defaultdict(list)
     for number, line in enumerate(lines):
         numbers[line.strip()].append(number)
     code_lines: list[str] = []
-    texts: dict[int, _Word] = {}
+    texts: dict[int, tuple[str, bool]] = {}
     offset = number = 0
     while number < len(lines):
         line = lines[number]
@@ -231,83 +215,72 @@ def _without_heredocs(command: str) -> tuple[str, dict[int, _Word]]:
                 rows = lines[number : ends[end]]
                 rows = [row.lstrip("\t") for row in rows] if match[1] else rows
                 text = "".join(f"{row}\n" for row in rows)
-                is_plain = bool(match[2]) or not any(sign in text for sign in "$`\\")
-                texts[offset + match.start()] = _Word(text, is_plain)
+                expands = not match[2] and any(sign in text for sign in "$`\\")
+                texts[offset + match.start()] = text, expands
                 number = ends[end] + 1
         code_lines.append(line)
         offset += len(line) + 1
     return "\n".join(code_lines), texts
 
 
-class _Splitter:
-    """Splits a command line into simple commands."""
+def _simple_commands(command: str) -> list[_Command]:
+    """Return the simple commands of a command line in order.
 
-    def __init__(self, command: str) -> None:
-        self._text, self._heredocs = _without_heredocs(command)
-        self._commands: list[_Command] = []
-        self._command = _Command()
-        self._word: _Word | None = None
-        self._redirect = ""
-
-    def commands(self) -> list[_Command]:
-        """Return the simple commands in order.
-
-        Raises:
-            ValueError: A quote or a heredoc is open, the line is too long, or it is a script that
-                calls other tools (Codex).
-        """
-        if len(self._text) > _MAX_COMMAND_CHARS or "await tools." in self._text:
-            raise ValueError("the command is a script")
-        position = 0
-        while position < len(self._text):
-            token = _TOKEN.match(self._text, position)
-            if token is None:
-                raise ValueError("a quote is open")
-            position = token.end()
-            if token.lastgroup in ("single", "double", "escaped", "plain"):
-                self._add_to_word(token.lastgroup, token[token.lastgroup])
-            else:
-                self._end_word()
-                self._take_sign(token)
-        self._end_command("")
-        return self._commands
-
-    def _take_sign(self, token: re.Match[str]) -> None:
-        if token["redirect"]:
-            self._redirect = token["redirect"]
-        elif token["operator"]:
-            self._end_command(token[0])
-        elif token["heredoc"]:
-            self._command.heredoc = self._heredocs.get(token.start())
-            if self._command.heredoc is None:
+    Raises:
+        ValueError: A quote or a heredoc is open, the line is too long, or it is a script that calls
+            other tools (Codex).
+    """
+    code, heredocs = _without_heredocs(command)
+    if len(code) > _MAX_COMMAND_CHARS or "await tools." in code:
+        raise ValueError("the command is a script")
+    commands = [_Command()]
+    word: str | None = None
+    redirect = ""
+    for token in _tokens(f"{code}\n"):
+        last, group = commands[-1], token.lastgroup or ""
+        if group in _WORD_GROUPS:
+            word = (word or "") + _unquoted(group, token[group], is_first=not word)
+            continue
+        if word is not None and redirect:
+            last.redirects.append((redirect, word))
+            redirect = ""
+        elif word is not None:
+            last.words.append(word)
+        word = None
+        if group == "redirect":
+            redirect = token[group]
+        elif group == "heredoc":
+            if token.start() not in heredocs:
                 raise ValueError("a heredoc is open")
+            last.heredoc, last.expands = heredocs[token.start()]
+        elif group == "operator":
+            redirect, last.operator = "", token[0]
+            last.find_program()
+            commands.append(_Command())
+    return [
+        each for each in commands if each.words or each.redirects or each.operator in ("(", ")")
+    ]
 
-    def _add_to_word(self, group: str, text: str) -> None:
-        word = self._word = self._word or _Word()
-        if group == "double":
-            for sign in '"$`\\':
-                text = text.replace(f"\\{sign}", sign)
-        if group in ("double", "plain"):
-            word.is_plain &= not any(sign in text for sign in "$`*?[")
-        elif group == "escaped" and word.text and (text.isalnum() or text in "_.*"):
-            text = f"\\{text}"  # a path of Windows
-        word.text += text
 
-    def _end_word(self) -> None:
-        if self._word is not None and self._redirect:
-            self._command.redirects.append((self._redirect, self._word))
-            self._redirect = ""
-        elif self._word is not None:
-            self._command.words.append(self._word)
-        self._word = None
+def _tokens(code: str) -> Iterator[re.Match[str]]:
+    """Yield the tokens of a command line; raises `ValueError` at an open quote."""
+    position = 0
+    while position < len(code):
+        token = _TOKEN.match(code, position)
+        if token is None:
+            raise ValueError("a quote is open")
+        position = token.end()
+        yield token
 
-    def _end_command(self, operator: str) -> None:
-        self._end_word()
-        command, self._command, self._redirect = self._command, _Command(), ""
-        command.operator = operator
-        if command.words or command.redirects or operator in ("(", ")"):
-            command.find_program()
-            self._commands.append(command)
+
+def _unquoted(group: str, text: str, *, is_first: bool) -> str:
+    """Return a part of a word as the program gets it."""
+    if group == "double":
+        for sign in '"$`\\':
+            text = text.replace(f"\\{sign}", sign)
+    elif group == "escaped" and not is_first and (text.isalnum() or text in "_.*"):
+        text = f"\\{text}"  # a path of Windows
+    return text
 
 
 class _Reader:
@@ -316,8 +289,7 @@ class _Reader:
     def __init__(self, commands: Sequence[_Command]) -> None:
         self._commands = commands
         self._folder: str | None = ""
-        self._shows: list[Shows] = []
-        self._print_count = 0
+        self._shows: list[Shows | None] = []
         self._effects: list[Effect] = []
 
     def read(self) -> CommandEffects:
@@ -327,13 +299,12 @@ class _Reader:
             if command.program in ("cd", "pushd", "popd"):
                 self._enter(command, is_certain)
             else:
-                self._print(command, pipeline, is_certain)
+                if _prints(command):
+                    shown = self._shown(command, pipeline)
+                    self._shows.append(shown if is_certain and command.operator != "&" else None)
                 self._change(command, is_certain, is_first=not pipeline)
-            if command.operator in ("|", "|&"):
-                pipeline.append(command)
-            else:
-                pipeline.clear()
-        shows = self._shows[0] if self._shows and self._print_count == 1 else None
+            pipeline = [*pipeline, command] if command.operator in _PIPES else []
+        shows = self._shows[0] if len(self._shows) == 1 else None
         return CommandEffects(shows, tuple(self._effects), self._folder)
 
     def _enter(self, command: _Command, is_certain: bool) -> None:
@@ -341,29 +312,17 @@ class _Reader:
         path = self._path_of(command.arguments[0]) if is_known and is_certain else None
         self._folder = "" if path == "." else path
 
-    def _path_of(self, word: _Word) -> str | None:
+    def _path_of(self, word: str) -> str | None:
         """Return the path of `word`, from the folder where the line starts; None if unknown."""
-        if not word.is_plain or word.text in ("", "-"):
+        if word in ("", "-") or any(sign in word for sign in _EXPANDED):
             return None
-        path = plain_path(word.text)
-        if is_absolute(path):
-            return path
-        if self._folder is None:
-            return None
+        path = plain_path(word)
+        if is_absolute(path) or self._folder is None:
+            return path if is_absolute(path) else None
         return posixpath.normpath(posixpath.join(self._folder, path))
 
-    def _print(self, command: _Command, pipeline: Sequence[_Command], is_certain: bool) -> None:
-        """Record the output of a command that reads the output of `pipeline`."""
-        if command.operator in ("|", "|&") or not command.words or command.program in _SILENT:
-            return
-        if command.is_redirected and command.program in ("cat", "echo", "printf"):
-            return
-        self._print_count += 1
-        shown = self._shown(command, pipeline)
-        if shown is not None and command.operator != "&" and is_certain:
-            self._shows.append(shown)
-
     def _shown(self, command: _Command, pipeline: Sequence[_Command]) -> Shows | None:
+        """Return what a command shows of a file if it reads the output of `pipeline`."""
         program, arguments = command.program, command.arguments
         is_numbered = False
         if pipeline:  # cat FILE | head, nl FILE | sed -n A,Bp
@@ -379,7 +338,7 @@ class _Reader:
         if program in ("cat", "nl"):
             is_single = all(map(_is_option, arguments[:-1]))
             return Shows(path, is_numbered=_numbers_lines(command)) if is_single else None
-        options = " ".join(word.text for word in arguments[:-1])
+        options = " ".join(arguments[:-1])
         if program == "head":
             number = _HEAD_COUNT.match(options or "-10")
             return Shows(path, 1, int(number[1]), is_numbered) if number else None
@@ -391,30 +350,37 @@ class _Reader:
         return Shows(path, start, count, is_numbered)
 
     def _change(self, command: _Command, is_certain: bool, *, is_first: bool) -> None:
-        text = command.heredoc if is_first else None
-        for sign, target in command.redirects:
-            if ">" in sign and not _is_nowhere(target):
-                is_copy = command.program == "cat" and not command.arguments
-                self._write(text if is_copy else None, target, is_certain, appends=sign == ">>")
-        names = [word for word in command.arguments if not word.text.startswith("-")]
+        """Record what a command writes, deletes and may change."""
+        text = command.heredoc if is_first and is_certain and not command.expands else None
+        names = [word for word in command.arguments if not word.startswith("-")]
+        copied = text if command.program == "cat" and not command.arguments else None
+        written = [
+            (target, copied, sign == ">>")
+            for sign, target in command.redirects
+            if ">" in sign and not _is_nowhere(target)
+        ]
         if command.program == "tee":
-            appends = any(word.text == "-a" for word in command.arguments)
-            for target in names:
-                self._write(text, target, is_certain, appends=appends)
-        elif command.program == "rm":
+            written += [(target, text, "-a" in command.arguments) for target in names]
+        for target, content, appends in written:
+            path = self._path_of(target)
+            is_known = path is not None and content is not None
+            self._effects.append(
+                Writes(path, content, appends) if is_known else MayChange((path or target,))
+            )
+        if command.program == "rm":
             for word in names:
                 path = self._path_of(word)
-                action = MayChange((word.text,)) if path is None else Deletes(path)
-                self._effects.append(Effect(action, is_certain))
-        elif may_change := _may_change(command, tuple(name.text for name in names)):
-            self._effects.append(Effect(may_change))
+                is_known = path is not None and is_certain
+                self._effects.append(Deletes(path) if is_known else MayChange((word,)))
+        elif command.program != "tee" and (may_change := _may_change(command, tuple(names))):
+            self._effects.append(may_change)
 
-    def _write(self, text: _Word | None, target: _Word, is_certain: bool, *, appends: bool) -> None:
-        path = self._path_of(target)
-        if path is None or text is None or not text.is_plain:
-            self._effects.append(Effect(MayChange((path or target.text,))))
-        else:
-            self._effects.append(Effect(Writes(path, text.text, appends), is_certain))
+
+def _prints(command: _Command) -> bool:
+    """Whether the output of a command is in the result."""
+    if command.operator in _PIPES or not command.words or command.program in _SILENT:
+        return False
+    return not (command.is_redirected and command.program in ("cat", "echo", "printf"))
 
 
 def _certainties(commands: Sequence[_Command]) -> Iterator[bool]:
@@ -423,7 +389,7 @@ def _certainties(commands: Sequence[_Command]) -> Iterator[bool]:
     last_list = ends[-1] if ends else 0
     is_guarded, is_certain = False, True
     for number, command in enumerate(commands):
-        first = command.words[0].text if command.words else ""
+        first = command.words[0] if command.words else ""
         is_guarded = is_guarded or first in _OPENS or command.operator in ("(", ")", ";;")
         yield is_certain and not is_guarded
         if command.operator in _ENDS_LIST:
@@ -443,17 +409,17 @@ def _may_change(command: _Command, names: tuple[str, ...]) -> MayChange | None:
         names: Its arguments without options.
     """
     program = command.program
-    words = [word.text for word in command.arguments]
+    words = command.arguments
     if not _REWRITERS.isdisjoint((program, *words[: _RUNNERS.get(program, 0)])):
         return MayChange(names, or_any=True) if _KEEPS.isdisjoint(words) else None
     if program in _STREAM_EDITORS and any(map(_is_in_place, words)):
         changed = names
     elif program in _INTERPRETERS:
         has_code = any(word in ("-c", "-e", "-lc") for word in words)
-        code = command.heredoc.text if command.heredoc else " ".join(words) if has_code else ""
+        code = command.heredoc if command.heredoc else " ".join(words) if has_code else ""
         # A script may write its arguments, but hardly itself.
         changed = _paths_in(code) if code else names[1:]
-    elif program in _READERS and not (program == "curl" and "-o" in words):
+    elif program in _READERS:
         changed = ()
     else:
         # A program that copies writes a file of the same name into another folder.
@@ -467,16 +433,16 @@ def _paths_in(text: str) -> tuple[str, ...]:
 
 
 def _numbers_lines(command: _Command) -> bool:
-    return command.program == "nl" or any(word.text == "-n" for word in command.arguments)
+    return command.program == "nl" or "-n" in command.arguments
 
 
-def _is_option(word: _Word) -> bool:
+def _is_option(word: str) -> bool:
     """Whether a word after `cat` or `nl` names no file: an option, or the value of `nl -b a`."""
-    return word.text.startswith("-") or word.text == "a"
+    return word.startswith("-") or word == "a"
 
 
-def _is_nowhere(word: _Word) -> bool:
-    return word.text.isdigit() or word.text.startswith("/dev/") or word.text in ("-", "$null")
+def _is_nowhere(word: str) -> bool:
+    return word.isdigit() or word.startswith("/dev/") or word in ("-", "$null")
 
 
 def _is_assignment(word: str) -> bool:

@@ -196,8 +196,8 @@ def _add_call(inventory: Digest, call: ToolCall, result: ToolResult | None, use:
     if use.kind == "execute" and use.command:
         inventory.runs.append(CommandRun(one_line(use.command), failed, error))
         if not failed:
-            actions = (effect.action for effect in command_effects(call, use).effects)
-            inventory.deleted += [each.path for each in actions if isinstance(each, Deletes)]
+            effects = command_effects(call, use).effects
+            inventory.deleted += [each.path for each in effects if isinstance(each, Deletes)]
     elif failed:
         inventory.errors.append(f"{line}: {error}")
     elif paths and use.kind in ("read", "write", "edit", "notebook"):

@@ -375,18 +375,17 @@ class _Walk:
     def _take_effect(
         self, position: int, effect: Effect, folders: Sequence[str], *, succeeded: bool
     ) -> None:
-        action = effect.action
-        if isinstance(action, MayChange):
+        if isinstance(effect, MayChange):
             # The text of a file that this command wrote is certain.
-            files = [f for f in self._may_concern(action) if f.written_at != position]
+            files = [f for f in self._may_concern(effect) if f.written_at != position]
             self._mark_unsure(files, position)
             return
-        files, is_certain = self._files_in(action.path, folders)
-        if isinstance(action, Deletes):
+        files, is_certain = self._files_in(effect.path, folders)
+        if isinstance(effect, Deletes):
             files += [inner for file in files for inner in self._inside(file.path.strip("/"))]
         for file in files:
-            if succeeded and is_certain and effect.is_certain:
-                file.apply(position, action)
+            if succeeded and is_certain:
+                file.apply(position, effect)
             else:
                 file.mark_unsure(position)
 
