@@ -363,15 +363,14 @@ class _Reader:
             written += [(target, text, "-a" in command.arguments) for target in names]
         for target, content, appends in written:
             path = self._path_of(target)
-            is_known = path is not None and content is not None
-            self._effects.append(
-                Writes(path, content, appends) if is_known else MayChange((path or target,))
-            )
+            if path is None or content is None:
+                self._effects.append(MayChange((path or target,)))
+            else:
+                self._effects.append(Writes(path, content, appends))
         if command.program == "rm":
             for word in names:
-                path = self._path_of(word)
-                is_known = path is not None and is_certain
-                self._effects.append(Deletes(path) if is_known else MayChange((word,)))
+                path = self._path_of(word) if is_certain else None
+                self._effects.append(MayChange((word,)) if path is None else Deletes(path))
         elif command.program != "tee" and (may_change := _may_change(command, tuple(names))):
             self._effects.append(may_change)
 

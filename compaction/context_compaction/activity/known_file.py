@@ -105,6 +105,12 @@ class KnownFile:
         """Whether the conversation itself changed the file."""
         return self.written_at >= 0
 
+    @property
+    def certain_texts(self) -> list[str]:
+        """The known text or parts, if they are certain."""
+        texts = [part.text for part in self.parts] or [self.text or ""]
+        return texts if self.unsure_since is None and (self.parts or self.text is not None) else []
+
     def set_text(self, text: str | None, *, is_end_known: bool = True) -> None:
         """Replace all that is known by the whole text; None if nothing is known."""
         self.budget.spend(len(text or ""))
@@ -286,49 +292,33 @@ def updated_states(
     states: dict[str, FileState] = {}
     for path, before in tracked_paths(known, earlier).items():
         file, disk = known.get(path), on_disk.get(path)
-        state = before
-        if file is not None:
-            used_at = max(file.used_at, -1 if file.unsure_since is None else file.unsure_since)
-            index = messages[used_at].index
-            state = _state_of(file, -1 if index is None else seqs[index], before, disk)
-        elif before is not None:
-            state = _compared(before, disk)
-        if state is not None:
-            reported = before.reported_sha256 if before else ""
-            states[path] = replace(state, reported_sha256=reported)
+        texts = [] if file is None else file.certain_texts
+        seq = -1 if file is None else _seq_of(file, messages, seqs)
+        state = before or FileState(path, "", -1, "", "", 0.0, False)
+        if file is not None and (texts or before is None or seq > before.seq):
+            # If a command may have changed the text, or no message shows it, the file on disk is
+            # the baseline, because no message shows the expected text.
+            lines = ",".join(f"{part.start_line}-{part.stop_line}" for part in file.parts)
+            seen = _sha256_of("\n".join(texts)) if texts else ""
+            state = FileState(
+                file.path, lines if texts else "", seq, seen, "", 0.0, False, state.reported_sha256
+            )
+            if disk and texts and not _agrees(disk.text, texts, is_complete=not file.parts):
+                state = replace(state, is_changed=True)
+            elif disk:
+                sha256, seconds = _sha256_of(disk.text), disk.modified_seconds
+                state = replace(state, disk_sha256=sha256, modified_seconds=seconds)
+        elif disk and state.disk_sha256:
+            is_changed = _sha256_of(disk.text) != state.disk_sha256
+            state = replace(state, path=path, is_changed=is_changed)
+        states[path] = state
     return states
 
 
-def _state_of(
-    file: KnownFile, seq: int, before: FileState | None, disk: DiskFile | None
-) -> FileState:
-    texts = [part.text for part in file.parts] or ([] if file.text is None else [file.text])
-    if texts and file.unsure_since is None:
-        lines = ",".join(f"{part.start_line}-{part.stop_line}" for part in file.parts)
-        state = FileState(file.path, lines, seq, _sha256_of("\n".join(texts)), "", 0.0, False)
-        if disk is not None and not _agrees(disk.text, texts, is_complete=not file.parts):
-            return replace(state, is_changed=True)
-        return _as_on_disk(state, disk)
-    if before is not None and seq <= before.seq:
-        return replace(_compared(before, disk), path=file.path)
-    # A command may have changed the text, or it was never shown. The file on disk is the baseline,
-    # because no message shows the expected text.
-    return _as_on_disk(FileState(file.path, "", seq, "", "", 0.0, False), disk)
-
-
-def _compared(state: FileState, disk: DiskFile | None) -> FileState:
-    """Return `state` with `is_changed` as the file on disk shows it."""
-    if disk is None or not state.disk_sha256:
-        return state
-    return replace(state, is_changed=_sha256_of(disk.text) != state.disk_sha256)
-
-
-def _as_on_disk(state: FileState, disk: DiskFile | None) -> FileState:
-    """Return `state` with the hash and time of the file on disk, which agrees with it."""
-    if disk is None:
-        return state
-    sha256, seconds = _sha256_of(disk.text), disk.modified_seconds
-    return replace(state, disk_sha256=sha256, modified_seconds=seconds)
+def _seq_of(file: KnownFile, messages: Messages, seqs: Sequence[int]) -> int:
+    """Return the number of the message that used the file last or made its text uncertain."""
+    index = messages[max(file.used_at, file.unsure_since or -1)].index
+    return -1 if index is None else seqs[index]
 
 
 def _agrees(on_disk: str, texts: Sequence[str], *, is_complete: bool) -> bool:

@@ -47,10 +47,16 @@ from context_compaction.formats.session_files.hosts import (
     needs_earlier_rows,
     settled_count,
 )
-from context_compaction.formats.session_files.model import SessionHistory, archive_id
+from context_compaction.formats.session_files.model import (
+    Entry,
+    Lines,
+    SessionHistory,
+    archive_id,
+    first_text,
+    read_lines,
+)
 from context_compaction.formats.session_files.odd_messages import extra_texts, parse_entries
 from context_compaction.formats.session_files.read import decompress, lines_of_file
-from context_compaction.formats.session_files.rows import Entry, Lines, first_text, read_lines
 
 from mcp_server_compaction.hosts.chat_exports import Chat, chats_in, chats_in_zip, is_export
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from context_compaction import NotFoundError, SettingsError
-from context_compaction.formats.session_files.rows import MARK
+from context_compaction.formats.session_files.model import MARK
 
 from mcp_server_compaction.hosts.catalog import UserFolders
 from mcp_server_compaction.hosts.hook_events import archived_id_in_line

@@ -305,7 +305,7 @@ def test_torn_last_line_is_skipped_with_a_note() -> None:
         (
             b'{"type": "user", "message": {"content": ["gnu", {"type": "text", "text": "a"}]}}',
             "line 2: a message has an unknown shape",
-            ["a", "gnu"],
+            ["role: user\ncontent: gnu\ntype: text\ntext: a"],
         ),
         (b'{"type": "user", "message": {"content": "gnu"}}', "", ["gnu"]),
     ],

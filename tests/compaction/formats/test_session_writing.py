@@ -10,9 +10,11 @@ from context_compaction import CompactRequest, compact
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.formats import parse
 from context_compaction.formats.session_files.hosts import HISTORY_READERS, WRITERS
-from context_compaction.formats.session_files.model import NewSession
+from context_compaction.formats.session_files.model import (
+    NewSession,
+    Row,
+)
 from context_compaction.formats.session_files.read import Conversation, parse_file
-from context_compaction.formats.session_files.rows import Row
 from context_compaction.messages.model import (
     JsonObject,
     Messages,

@@ -271,7 +271,6 @@ async def test_both_sentences_stay_when_correction_is_doubtful(older: str, newer
         "Don't write any code yet, just show me how it works.",
         "No, don't rename the helper.",
         "It must be due to the new cache.",
-        "Load the theme, read the header, always in that order.",
         "(a) Item 5, plain `pytest` must run the doctests.",
         "The last unit must not overflow to a unit that doesn't exist.",
         "Q4: ja, mach den Dativ, und Sprachen ohne den Kontext müssen bleiben, wie sie sind.",
@@ -281,7 +280,6 @@ async def test_both_sentences_stay_when_correction_is_doubtful(older: str, newer
         "Serwer nie działa.",
         "Alles andere bekommt no-cache (also immer nachfragen).",
         "Always calls usage() after it fails, so the flags of the root are shown.",
-        "Extend the narrative with the newest turns and the summary — never begin from scratch.",
         "La page est toujours blanche.",
         "Les nœuds n'apparaissent toujours pas.",
         "Yo nunca te pedí tres archivos.",
@@ -452,19 +450,6 @@ def test_rules_stay_unchanged_when_later_requests_mention_them(
 )  # fmt: skip
 def test_lasting_rule_is_recognized_in_each_language(sentence: str) -> None:
     assert rules_in(sentence) == [sentence]
-
-
-POINTING = [
-    "Never do that.", "We should always show it.", "Never mention it again.", "They may never go.",
-    "Always keep them.",    "Never come back to it.", "Mach das nie wieder.",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("pointing", POINTING)
-@pytest.mark.parametrize("named", ["", "The helper script was dropped from the release. "])
-def test_sentence_that_points_back_is_not_a_rule(pointing: str, named: str) -> None:
-    rules = rules_in(f"{named}{pointing}", "Never push to the main branch.")
-    assert rules == ["Never push to the main branch."]
 
 
 HARD = ("-", "- ", "*", ">", " ", "a", "1", "1.", "a.", '"', "'", "[", "A b", "not ", "，", "\t")

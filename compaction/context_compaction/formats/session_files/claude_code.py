@@ -13,27 +13,22 @@ from dataclasses import replace
 from context_compaction.formats.anthropic import HOST_MARKS, SYNTHETIC_MODEL
 from context_compaction.formats.base import list_or_none, object_or_none, objects_in, text_or_none
 from context_compaction.formats.session_files.model import (
+    MARK,
     MAX_BRANCHES,
+    Entry,
     NewSession,
+    Row,
     Session,
     SessionHistory,
-    history_of,
-)
-from context_compaction.formats.session_files.odd_messages import plain_text
-from context_compaction.formats.session_files.rows import (
-    MARK,
-    Entry,
-    Row,
-    add_fields,
     content_in_blocks,
-    entry_of,
     first_text,
+    history_of,
     last_reply,
     last_text,
     missing_fields,
     origin_of,
-    original_message,
 )
+from context_compaction.formats.session_files.odd_messages import plain_text
 from context_compaction.messages.model import JsonObject
 
 # The version that written rows name. The host was tested with them (tests/hosts).
@@ -153,7 +148,7 @@ def _session(rows: Sequence[Row], context: Sequence[Row]) -> Session:
         # A row that this library wrote is a complete message.
         joined = _join(entries[-1].raw, message) if entries and MARK not in row.value else None
         if joined is None:
-            entries.append(entry_of(message, row))
+            entries.append(row.entry(message))
         else:
             entries[-1] = replace(entries[-1], raw=joined)
     values = [row.value for row in rows]
@@ -194,7 +189,7 @@ def _message_of(row: Row) -> JsonObject | None:
     """
     if row.kind in {"user", "assistant"}:
         marks = {mark: True for mark in HOST_MARKS if row.value.get(mark) is True}
-        message = original_message(row, "message")
+        message = row.original_message("message")
         return {"role": row.kind, **message, **marks} if message else row.value
     attachment = row.object("attachment")
     if row.kind != "attachment" or not attachment:
@@ -330,7 +325,7 @@ def write(messages: Sequence[JsonObject], session: NewSession) -> list[JsonObjec
             fields |= missing_fields(unmarked, _reply_fields(index, session, usage))
             fields |= {"usage": usage} if index == last else {}
             fields |= content_in_blocks(unmarked, "text")
-        written, mark = add_fields(unmarked, fields, session.origin)
+        written, mark = session.with_fields(unmarked, fields)
         row_id = str(uuid.uuid5(uuid.UUID(session.session_id), str(index)))
         row = {"parentUuid": parent, "type": role, "uuid": row_id, "message": written}
         rows.append({**row, **marks, **common, MARK: mark})

@@ -6,24 +6,19 @@ from context_compaction.errors import InvalidMessageError
 from context_compaction.formats import parse_message
 from context_compaction.formats.base import list_or_none, object_or_none, objects_in, text_or_none
 from context_compaction.formats.session_files.model import (
+    MARK,
     MAX_BRANCHES,
+    Entry,
     NewSession,
+    Row,
     Session,
     SessionHistory,
-    history_of,
-)
-from context_compaction.formats.session_files.odd_messages import plain_text, text_of_row
-from context_compaction.formats.session_files.rows import (
-    MARK,
-    Entry,
-    Row,
-    add_fields,
     content_in_blocks,
-    entry_of,
+    history_of,
     nonempty_text,
     origin_of,
-    original_message,
 )
+from context_compaction.formats.session_files.odd_messages import plain_text, text_of_row
 from context_compaction.messages.model import JsonObject
 from context_compaction.messages.speakers import user_text
 
@@ -66,7 +61,7 @@ def _about(rows: Sequence[Row]) -> JsonObject:
             about = {**row.value, **about}
         elif row.kind == "session_meta":
             # A fork repeats the row of its parent after its own.
-            about = {**(original_message(row, "payload") or {}), **about}
+            about = {**(row.original_message("payload") or {}), **about}
         elif row.kind == "turn_context":
             about |= row.object("payload")
     return about
@@ -75,17 +70,17 @@ def _about(rows: Sequence[Row]) -> JsonObject:
 def _entries(rows: Sequence[Row]) -> list[Entry]:
     """Return the items of the live branch."""
     if _has_only_events(rows):
-        return [entry_of(item, row) for row in rows if (item := _item_of_event(row))]
+        return [row.entry(item) for row in rows if (item := _item_of_event(row))]
     entries: list[Entry] = []
     for row in rows:
         if row.kind == "response_item":
-            entries.append(entry_of(original_message(row, "payload") or row.value, row))
+            entries.append(row.entry(row.original_message("payload") or row.value))
         elif row.kind == "compacted":
             entries = _compacted(row.object("payload"), entries, row)
         elif turns := _rollback_turns(row):
             entries = _without_turns(entries, turns)
         elif _is_unwrapped_item(row):
-            entries.append(entry_of(row.value, row))
+            entries.append(row.entry(row.value))
     return entries
 
 
@@ -141,10 +136,10 @@ def _compacted(payload: JsonObject, entries: list[Entry], row: Row) -> list[Entr
     """Return the entries after the compaction in `row`."""
     history = list_or_none(payload.get("replacement_history"))
     if history is not None:
-        return [entry_of(object_or_none(item) or {"item": item}, row) for item in history]
+        return [row.entry(object_or_none(item) or {"item": item}) for item in history]
     text = nonempty_text(payload.get("message")) or plain_text(payload or row.value.get("payload"))
     user_entries = (entry for entry in entries if entry.raw.get("role") == "user")
-    return [*user_entries, entry_of(_message("user", text), row)]
+    return [*user_entries, row.entry(_message("user", text))]
 
 
 def _message(role: str, text: str) -> JsonObject:
@@ -252,7 +247,7 @@ def write(messages: Sequence[JsonObject], session: NewSession) -> list[JsonObjec
 
     add_row("session_meta", head, origin)
     for item in messages:
-        add_row("response_item", *add_fields(item, _message_fields(item), session.origin))
+        add_row("response_item", *session.with_fields(item, _message_fields(item)))
         text = _text_of_user(item)
         if text is not None:  # Codex shows the text of this event in its list of sessions.
             event = {"type": "user_message", "message": text, "kind": "plain"}

@@ -10,11 +10,10 @@ from context_compaction.formats.base import (
     objects_in,
     text_or_none,
 )
-from context_compaction.formats.session_files.model import Session
-from context_compaction.formats.session_files.rows import (
+from context_compaction.formats.session_files.model import (
     Entry,
     Row,
-    entry_of,
+    Session,
     first_text,
     last_text,
     nonempty_text,
@@ -64,7 +63,7 @@ def read(rows: Sequence[Row]) -> Session:
             case _:
                 pass
         if message is not None:
-            entries.append(entry_of(message, row))
+            entries.append(row.entry(message))
     about = [data for _, data in main]
     return Session(
         kind="copilot",

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from context_compaction.formats.session_files.model import Session
-from context_compaction.formats.session_files.rows import Row, entry_of
+from context_compaction.formats.session_files.model import Entry, Row, Session
 from context_compaction.messages.model import JsonObject
 
 
@@ -14,14 +13,10 @@ def is_row(value: JsonObject) -> bool:
 
 def read(rows: Sequence[Row]) -> Session:
     """Return all messages. A row without content is kept whole, and becomes text."""
-    entries = [
-        entry_of(
-            {"role": row.value.get("role"), "content": content}
-            if isinstance(content := row.object("message").get("content"), str | list)
-            else row.value,
-            row,
-        )
-        for row in rows
-        if "message" in row.value
-    ]
+    entries: list[Entry] = []
+    for row in rows:
+        content = row.object("message").get("content")
+        is_known = isinstance(content, str | list)
+        raw = {"role": row.value.get("role"), "content": content} if is_known else row.value
+        entries += [row.entry(raw)] if "message" in row.value else []
     return Session(kind="cursor", format="anthropic", entries=tuple(entries))

@@ -15,8 +15,15 @@ from context_compaction.formats.base import (
     parse_time,
     text_or_none,
 )
-from context_compaction.formats.session_files.model import Session, SessionHistory, history_of
-from context_compaction.formats.session_files.rows import Entry, Row, first_text, last_text
+from context_compaction.formats.session_files.model import (
+    Entry,
+    Row,
+    Session,
+    SessionHistory,
+    first_text,
+    history_of,
+    last_text,
+)
 from context_compaction.messages.model import JsonObject
 
 

@@ -12,8 +12,7 @@ from context_compaction.formats.session_files import (
     opencode,
     pi,
 )
-from context_compaction.formats.session_files.model import NewSession, Session, SessionHistory
-from context_compaction.formats.session_files.rows import Row
+from context_compaction.formats.session_files.model import NewSession, Row, Session, SessionHistory
 from context_compaction.messages.model import (
     JsonObject,
     Messages,
@@ -52,7 +51,7 @@ HISTORY_READERS: Mapping[str, HistoryReader] = {
     "pi": pi.read_histories,
 }
 # Each returns the rows of a new file in which the host can continue a compacted conversation. The
-# rows have a mark (`rows.MARK`), so that an import recognises the continued session and archives
+# rows have a mark (`model.MARK`), so that an import recognises the continued session and archives
 # nothing twice. The readers return exactly the given messages, except for opencode: its message
 # format preserves texts, calls and results.
 WRITERS: Mapping[str, Writer] = {

@@ -13,18 +13,15 @@ from context_compaction.errors import InvalidMessageError
 from context_compaction.formats.base import (
     leaves,
     list_or_none,
-    object_or_none,
     objects_in,
     plain_text,
     text_or_none,
 )
-from context_compaction.formats.session_files.rows import Entry, Lines, Row, json_value
-from context_compaction.messages.model import JsonObject, Messages, compact_json, is_object
+from context_compaction.formats.session_files.model import Entry, Lines, Row, json_value
+from context_compaction.messages.model import JsonObject, Messages, is_object
 
 __all__ = ["TITLE_ROWS", "extra_texts", "parse_entries", "plain_text", "text_of_row"]
 
-_CONTENT_KEYS = ("content", "tool_calls", "parts")
-_TEXT_KEYS = ("content", "output", "text", "thinking")
 # Types of rows that contain messages or settings of the host.
 _MESSAGE_ROWS = frozenset({
     "user", "assistant", "attachment", "response_item", "compacted", "session_meta", "turn_context",
@@ -62,13 +59,14 @@ def parse_entries(
     try:
         messages = formats.parse([entry.raw for entry in entries], format=format)
     except InvalidMessageError:
-        readable.clear()
-        for entry in entries:
-            problem = _problem(entry.raw, format)
-            raws = _readable_messages(entry.raw, format) if problem else [entry.raw]
-            readable += [replace(entry, raw=raw) for raw in raws]
-            if problem:
+        for number, entry in enumerate(entries):
+            try:
+                formats.parse([entry.raw], format=format)
+            except InvalidMessageError as error:
+                raw = _host_message(plain_text(entry.raw), format)
+                readable[number] = replace(entry, raw=raw)
                 place = f"line {entry.line}: a" if entry.line else "a"
+                problem = error.problem
                 notes.append(f"{place} message has an unknown shape and became text: {problem}")
         messages = formats.parse([entry.raw for entry in readable], format=format)
     timed = tuple(
@@ -78,52 +76,6 @@ def parse_entries(
         for message, entry in zip(messages, readable, strict=True)
     )
     return tuple(readable), timed, tuple(notes)
-
-
-def _problem(raw: JsonObject, format: str) -> str:
-    """Return the problem that the format has with a message; empty if it can read the message."""
-    try:
-        formats.parse([raw], format=format)
-    except InvalidMessageError as error:
-        return error.problem
-    return ""
-
-
-def _readable_messages(raw: JsonObject, format: str) -> list[JsonObject]:
-    """Return the message with the blocks that the format understands, and a message of the rest."""
-    message = _with_texts(raw, dict)
-    rest: list[Any] = []
-    for key in _CONTENT_KEYS:
-        blocks = list_or_none(message.get(key))
-        if blocks is None:
-            continue
-        frame = {name: value for name, value in message.items() if name not in _CONTENT_KEYS}
-        frame |= {"content": ""} if key == "tool_calls" else {}
-        understood: list[Any] = []
-        for block in blocks:
-            forms = (block, _with_texts(block, dict | list))
-            form = next((f for f in forms if not _problem({**frame, key: [f]}, format)), None)
-            (rest if form is None else understood).append(block if form is None else form)
-        message = {**message, key: understood}
-    is_empty = not any(message.get(key) for key in _CONTENT_KEYS) and bool(rest)
-    if is_empty or _problem(message, format):
-        return [_host_message(plain_text(raw), format)]
-    return [message, *([_host_message(plain_text(rest), format)] if rest else [])]
-
-
-def _with_texts(value: Any, kinds: Any) -> Any:
-    """Return `value` with text in place of objects of the given kinds under keys for text."""
-    fields = object_or_none(value)
-    if fields is None:
-        return value
-    texts = {
-        key: plain_text(fields[key]) for key in _TEXT_KEYS if isinstance(fields.get(key), kinds)
-    }
-    if isinstance(fields.get("arguments"), dict | list):
-        texts["arguments"] = compact_json(fields["arguments"])
-    if isinstance(fields.get("function"), dict):
-        texts["function"] = _with_texts(fields["function"], kinds)
-    return {**fields, **texts}
 
 
 def _host_message(text: str, format: str) -> JsonObject:

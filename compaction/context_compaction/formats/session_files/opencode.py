@@ -7,14 +7,15 @@ its result are one part. They are read as messages of Anthropic's format, withou
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 
-from context_compaction.formats.base import (
-    object_or_none,
-    objects_in,
-    sane_seconds,
-    text_or_none,
+from context_compaction.formats.base import object_or_none, objects_in, sane_seconds, text_or_none
+from context_compaction.formats.session_files.model import (
+    MARK,
+    Entry,
+    NewSession,
+    Row,
+    Session,
+    origin_of,
 )
-from context_compaction.formats.session_files.model import NewSession, Session
-from context_compaction.formats.session_files.rows import MARK, Entry, Row, origin_of
 from context_compaction.messages.model import JsonObject
 
 _AGENT = "build"

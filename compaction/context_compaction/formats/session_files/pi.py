@@ -3,25 +3,20 @@
 from collections.abc import Mapping, Sequence
 
 from context_compaction.formats.session_files.model import (
-    NewSession,
-    Session,
-    SessionHistory,
-    history_of,
-)
-from context_compaction.formats.session_files.rows import (
     MARK,
     Entry,
+    NewSession,
     Row,
-    add_fields,
+    Session,
+    SessionHistory,
     content_in_blocks,
-    entry_of,
     first_text,
+    history_of,
     last_reply,
     last_text,
     missing_fields,
     nonempty_text,
     origin_of,
-    original_message,
 )
 from context_compaction.messages.model import JsonObject
 
@@ -114,7 +109,7 @@ def _start(branch: Sequence[Row]) -> tuple[int, list[Entry], tuple[str, ...]]:
 
 def _entries(branch: Sequence[Row]) -> list[Entry]:
     messages = ((row, _message_of(row)) for row in branch)
-    return [entry_of(message, row) for row, message in messages if message is not None]
+    return [row.entry(message) for row, message in messages if message is not None]
 
 
 def _message_of(row: Row) -> JsonObject | None:
@@ -122,7 +117,7 @@ def _message_of(row: Row) -> JsonObject | None:
     value = row.value
     match row.kind:
         case "message":
-            return original_message(row, "message") or value
+            return row.original_message("message") or value
         case "custom_message":
             return {"role": "custom", "content": value.get("content")}
         case "compaction":
@@ -154,7 +149,7 @@ def write(messages: Sequence[JsonObject], session: NewSession) -> list[JsonObjec
             fields |= missing_fields(message, _reply_fields(session, usage))
             fields |= content_in_blocks(message, "text")
             fields |= {"usage": usage} if index == last else {}
-        written, mark = add_fields(message, fields, session.origin)
+        written, mark = session.with_fields(message, fields)
         row_id = f"{index + 1:08x}"
         row = {"type": "message", "id": row_id, "parentId": parent, **stamp, "message": written}
         rows.append({**row, MARK: mark})

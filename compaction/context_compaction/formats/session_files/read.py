@@ -31,18 +31,16 @@ from context_compaction.formats.session_files import opencode
 from context_compaction.formats.session_files.hosts import SESSION_READERS, kind_of
 from context_compaction.formats.session_files.model import (
     Conversation,
-    Session,
-    SessionInfo,
-    archive_id,
-)
-from context_compaction.formats.session_files.odd_messages import extra_texts, parse_entries
-from context_compaction.formats.session_files.rows import (
     Entry,
     Lines,
     Row,
+    Session,
+    SessionInfo,
+    archive_id,
     json_value,
     read_lines,
 )
+from context_compaction.formats.session_files.odd_messages import extra_texts, parse_entries
 from context_compaction.messages.model import JsonObject
 
 __all__ = [
@@ -98,10 +96,7 @@ def read_conversation(data: bytes, *, name: str) -> Conversation:
     info["notes"] = (*session.notes, *notes)
     info["session_id"] = archive_id(session.session_id) if session.session_id else None
     return Conversation(
-        **info,
-        format=format_name,
-        payload=[entry.raw for entry in entries],
-        messages=messages,
+        **info, format=format_name, payload=[entry.raw for entry in entries], messages=messages
     )
 
 

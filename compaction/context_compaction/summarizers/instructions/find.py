@@ -4,9 +4,17 @@ No pattern knows every phrasing, so this is a ranking and not a filter. Every se
 typed is a candidate, and the sentences with the lowest rank are dropped first. Patterns in many
 languages recognize sure rules, small talk and the business of the moment. The other evidence needs
 no language: whether a sentence looks typed, and whether it ends the turn.
+
+A later turn replaces a sentence for certain only if it takes the sentence back in plain words. It
+denies its content ("use spaces instead of tabs"), denies a value in it ("8, not 5"), says to forget
+it, or is a new rule that corrects it. Two prohibitions both hold. A request is never replaced by
+the next request of that form. If a later turn only shares the subject, words do not distinguish a
+new value from a second rule. Then both sentences stay in their order, and the older one no longer
+counts as one of the surest rules.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -23,12 +31,8 @@ from context_compaction.summarizers.instructions.sentences import (
     sentences_of,
     sign_pattern,
     subject_words,
+    values_in,
     without_list_mark,
-)
-from context_compaction.summarizers.instructions.superseded import (
-    CLAUSE_END,
-    UserInstruction,
-    find_changes,
 )
 
 CERTAIN_RANK = 2.0
@@ -47,9 +51,28 @@ _NAMING_WORDS = 2
 # Quoted or parenthesized text, which is no rule by itself.
 _ASIDE = re.compile(r'"[^"]*"|„[^“”]*[“”]|“[^”]*”|«[^»]*»|「[^」]*」|\([^()]*\)')
 _QUESTION_MARKS = ("?", "？")
-# A word that only asks for consent: "Leave the config alone, okay?"
-_TAG_QUESTION = re.compile(r"\w\s+\S+(?:,\s+|[，、])[^\W\d]+\s*[?？]\Z")
 _SYSTEM_TURN = -1
+_CONJUNCTION = re.compile(r"\s(?:and|or|und|oder|et|ou|y|o|e|и|или)\s")
+CLAUSE_END = re.compile(r"(?<![,;:.!?])[,;:.!?]++(?:\s|\Z)|[()—，。；：！？、]")
+
+
+@dataclass(frozen=True, slots=True)
+class UserInstruction:
+    """A sentence of the user that may bind.
+
+    Attributes:
+        text: The sentence on one line.
+        turn: Position of its message. -1 for a sentence of the system prompt.
+        rank: How surely it binds. Pasted text and chatter rank low.
+        is_lasting: Whether it states a rule for all later work.
+        is_pasted: Whether it looks pasted, not typed.
+    """
+
+    text: str
+    turn: int
+    rank: float
+    is_lasting: bool
+    is_pasted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +142,7 @@ def find_instructions(
         if sentence.rank >= 0 and not sentence.is_pasted
         if not sentence.text.endswith(_QUESTION_MARKS)  # because a question decides nothing
     ]
-    for older, newer, is_certain in find_changes(decisions):
+    for older, newer, is_certain in _changes(decisions):
         current = found[newer.text]
         rank, is_lasting = older.rank, current.is_lasting
         if not is_certain:
@@ -227,9 +250,12 @@ def _rank_by_words(text: str) -> tuple[float, bool]:
     signs = {sign for sign in _OTHER_SIGNS if sign_pattern(sign).search(lower)}
     if personal:
         signs.add("about_oneself")
-    lasting = [match.start() for match in sign_pattern("lasting").finditer(lower)]
-    is_certain = bool(lasting) or sign_pattern("sure").search(lower) is not None
-    is_question = text.endswith(_QUESTION_MARKS) and not _TAG_QUESTION.search(text)
+    is_lasting = sign_pattern("lasting").search(lower) is not None
+    is_certain = is_lasting or sign_pattern("sure").search(lower) is not None
+    head, _, tag = text.replace("，", ", ").rpartition(", ")
+    # One word at the end only asks for consent: "Leave the config alone, okay?"
+    asks_consent = " " in head and tag.rstrip(" ?？").isalpha()
+    is_question = text.endswith(_QUESTION_MARKS) and not asks_consent
     rank = _TYPED + _RULE * min(len(rule_signs), 3) + _CERTAIN * is_certain
     rank += _SIGN_WEIGHTS["correction"] * ("correction" in signs)
     penalties = [_SIGN_WEIGHTS[sign] for sign in signs if sign != "correction"]
@@ -243,32 +269,128 @@ def _rank_by_words(text: str) -> tuple[float, bool]:
             rank += _SIGN_WEIGHTS["about_oneself"]  # wishes for oneself are worded like rules
     if is_question or text.endswith((":", "：")) or signs & {"agreement", "errand"}:
         return rank, False
-    return rank, any(_applies_to_sentence(content, lower, start) for start in lasting)
-
-
-def _applies_to_sentence(content: str, lower: str, start: int) -> bool:
-    """Whether a sign at `start` applies to the whole sentence: no report, no subordinate clause."""
-    if sign_pattern("telling").search(lower, 0, start):
-        return False
-    under = sign_pattern("under")
-    if content.startswith((",", "–", "—"), start):
-        # A sign of a rule after a condition or one word. Elsewhere it belongs to one of many
-        # requests.
-        return bool(under.match(lower)) or len(subject_words(content[:start])) < _NAMING_WORDS
-    clause = max((end.end() for end in CLAUSE_END.finditer(content, 0, start)), default=0)
-    return under.search(lower, clause, start) is None
+    return rank, is_lasting
 
 
 def _is_certain_rule(sentence: UserInstruction) -> bool:
-    """Whether a sentence is certainly a lasting rule, is whole, and is clear alone."""
+    """Whether a sentence is certainly a lasting rule, and is whole."""
     is_rule = sentence.rank >= CERTAIN_RANK and sentence.is_lasting
-    return is_rule and not sentence.text.endswith(OMISSION) and not _refers_back(sentence.text)
+    return is_rule and not sentence.text.endswith(OMISSION)
 
 
-def _refers_back(text: str) -> bool:
-    """Whether `text` names nothing before a word that needs a name ("Don't mention it again.")."""
-    pointer = sign_pattern("points").search(lower_case(text))
-    if pointer is None or text.startswith(":", pointer.end()):
-        return False
-    is_object = CLAUSE_END.match(text, pointer.end()) is not None  # "Don't come back to it."
-    return len(subject_words(text[: pointer.start()])) < _NAMING_WORDS + is_object
+# Changes of earlier sentences ------------------------------------------------------------------
+
+
+def _changes(
+    sentences: Sequence[UserInstruction], *, nearest: int = 10, rarest: int = 4
+) -> Iterator[tuple[UserInstruction, UserInstruction, bool]]:
+    """Yield each sentence that a later turn changes, and the later sentence.
+
+    The third value is whether the later sentence replaces the older one for certain. If not, both
+    only share a subject. To keep the cost linear, a sentence is compared with the `nearest`
+    sentences before it that share one of its `rarest` terms.
+    """
+    contents = [_content_of(sentence.text) for sentence in sentences]
+    counts = Counter(term for content in contents for term in content.terms)
+    indices_by_term: dict[str, list[int]] = {}
+    for index, (newer, content) in enumerate(zip(sentences, contents, strict=True)):
+        shared = [term for term in content.terms if counts[term] > 1]
+        shared.sort(key=lambda term: (counts[term], term))
+        candidates: set[int] = set()
+        for term in shared[:rarest]:
+            candidates.update(indices_by_term.get(term, ())[-nearest:])
+        binds = newer.is_lasting or any(content.denied) or content.corrects
+        for candidate in sorted(candidates):
+            older = sentences[candidate]
+            # All sentences of one turn hold together, and small talk changes only rules.
+            if older.turn == newer.turn or not (binds or older.is_lasting):
+                continue
+            is_certain = _replaces(newer, content, older, contents[candidate], counts)
+            if is_certain is not None:
+                yield older, newer, is_certain
+        for term in shared:
+            indices_by_term.setdefault(term, []).append(index)
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """Content of a sentence, for comparison with other sentences.
+
+    Attributes:
+        words: Stems of its subject words.
+        values: Values that it names.
+        denied: For each negation, the terms in the rest of its clause.
+        forgotten: For each thing to forget ("forget A and B"), its words.
+        corrects: Whether it says that it corrects something.
+    """
+
+    words: frozenset[str]
+    values: frozenset[str]
+    denied: tuple[frozenset[str], ...]
+    forgotten: tuple[frozenset[str], ...]
+    corrects: bool
+
+    @property
+    def terms(self) -> frozenset[str]:
+        """Words and values together."""
+        return self.words | self.values
+
+
+@lru_cache(
+    maxsize=16_384
+)  # pins, the summary and the next compaction ask for these sentences again
+def _content_of(text: str) -> _Content:
+    text = without_list_mark(text)
+    lower = lower_case(text)
+    denied: list[frozenset[str]] = []
+    forgotten: list[frozenset[str]] = []
+    correction = sign_pattern("correction")
+    for negation in sign_pattern("negation").finditer(lower):
+        clause = CLAUSE_END.split(text[negation.end() :], maxsplit=1)[0]
+        denied.append(subject_words(clause) | values_in(clause))
+        if correction.match(lower, negation.start()):
+            forgotten += map(subject_words, _CONJUNCTION.split(clause))
+    corrects = correction.search(lower) is not None
+    return _Content(subject_words(text), values_in(text), tuple(denied), tuple(forgotten), corrects)
+
+
+def _replaces(
+    newer: UserInstruction,
+    new: _Content,
+    older: UserInstruction,
+    old: _Content,
+    counts: Mapping[str, int],
+) -> bool | None:
+    """Whether the newer sentence replaces the older one. None if their subjects differ."""
+    if new.corrects and old.corrects and new.words == old.words:
+        return None  # a series: "Update module 1.", "Update module 2."
+    if older.is_lasting and any(len(part & old.words) > 1 for part in new.forgotten):
+        return True
+    if (new.denied or new.corrects) and _withdraws(new, old):
+        return True
+    common = new.words & old.words
+    # The more sentences have a word, the less it says about the subject.
+    if len(common) < 2 or min(counts[word] for word in common) > 3:
+        return None
+    has_other_value = bool(new.values and old.values - new.values)
+    if new.denied and old.denied and not (new.corrects and has_other_value):
+        return None
+    if new.corrects or newer.is_lasting:
+        return new.corrects and newer.is_lasting and older.is_lasting
+    longer = max(len(new.words), len(old.words))
+    is_reworded = older.is_lasting and has_other_value and len(common) >= longer / 2
+    return False if is_reworded else None
+
+
+def _withdraws(new: _Content, old: _Content) -> bool:
+    """Whether `new` plainly withdraws the content of `old`, or a value in it."""
+    has_other_value, missing_values = bool(new.values - old.values), old.values - new.values
+    denied = [part for part in new.denied if part and part <= old.terms]
+    if has_other_value and new.words & old.words and any(part & old.values for part in denied):
+        return True  # "The default is 8, not 5."
+    if not old.denied and any(old.terms - part <= new.terms for part in denied):
+        return True  # "Use spaces instead of tabs."
+    subject = old.words - subject_words(" ".join(missing_values))
+    is_corrected = new.corrects and has_other_value and len(missing_values) == 1
+    # A long sentence also has the words of a short one by chance.
+    return is_corrected and subject <= new.words and len(new.words) <= 3 * len(subject)

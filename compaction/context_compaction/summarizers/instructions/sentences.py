@@ -13,11 +13,7 @@ the last two. Each of the `examples` has the sign by this language alone.
 - rule: a rule, a preference, a decision
 - lasting: valid for all later work, unlike a wish for now
 - heading: the list below consists of rules
-- under: if it occurs between the start of a clause and another sign, the other sign does not apply
-  to the whole sentence ("make a rule that says never ...", "if you must ...")
-- points: a word that needs another sentence to be understood ("it", "that")
 - sure: more sure signs of a rule
-- telling: a report of actions or observations, so that a later sign is reported and no rule
 - correction: the sentence corrects something
 - negation: precedes a name or value that is not wanted, or no longer
 - agreement: the sentence begins with a yes, with thanks or a greeting
@@ -41,8 +37,8 @@ from context_compaction.messages.names import STOP_WORDS
 from context_compaction.summarizers.instructions.own_words import OMISSION, own_words
 
 Sign: TypeAlias = Literal[
-    "rule", "lasting", "heading", "under", "points", "sure", "telling", "correction", "negation",
-    "agreement", "errand", "about_oneself",
+    "rule", "lasting", "heading", "sure", "correction", "negation", "agreement", "errand",
+    "about_oneself",
 ]  # fmt: skip
 
 _MAX_SENTENCE_CHARS = 500
