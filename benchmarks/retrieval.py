@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from context_compaction import formats
 from context_compaction.archive.archive import Archive
-from context_compaction.archive.documents import message_text
+from context_compaction.archive.documents import read_stored
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.values import Query
 from rank_bm25 import BM25Okapi  # pyright: ignore[reportMissingTypeStubs]
@@ -82,9 +82,8 @@ def texts_of_transcripts() -> dict[Doc, str]:
             continue
         for seq, message in enumerate(formats.parse(transcript.payload, format=transcript.format)):
             assert isinstance(message.source, dict)
-            texts[session_id(transcript.name), seq] = message_text(
-                message.source, transcript.format
-            )
+            text = read_stored(message.source, transcript.format).text
+            texts[session_id(transcript.name), seq] = text
     return texts
 
 

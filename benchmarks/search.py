@@ -17,11 +17,10 @@ import sysconfig
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 
@@ -30,10 +29,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from context_compaction import formats
 from context_compaction.archive.local.archive import LocalArchive, open_archive
 from context_compaction.archive.local.index import IndexRows, SearchIndex
-from context_compaction.archive.search.filters import filter_of
-from context_compaction.archive.search.patterns import Batch, newest_batch, scan
-from context_compaction.archive.search.words import words_page
+from context_compaction.archive.search.filters import Check, RowsOf
+from context_compaction.archive.search.words import search
 from context_compaction.archive.values import Query, SearchPage
+
+T = TypeVar("T")
 
 SESSION_MESSAGES = 500
 APPEND_MESSAGES = 100
@@ -243,20 +243,15 @@ def ask_all(index: SearchIndex, plain: sqlite3.Connection, folder: Path) -> None
 
 def page_of(index: SearchIndex, query: Query) -> SearchPage:
     """Return the first page of hits."""
-    allowed = filter_of(query)
-    rows_of = partial(IndexRows, index)
 
-    def words(connection: sqlite3.Connection) -> SearchPage:
-        rows, everything = rows_of(connection, allowed), rows_of(connection, allowed.everything)
-        return words_page(query, rows, everything, None, lambda: None)
+    async def on_rows(work: Callable[[RowsOf, Check], T], limit: Callable[[], Check]) -> T:  # noqa: ARG001
+        return index.run(lambda connection: work(partial(IndexRows, index, connection), no_check))
 
-    async def read_batch(last_id: int) -> Batch:
-        rest = replace(allowed, last_id=last_id)
-        return index.run(lambda connection: newest_batch(rows_of(connection, rest), query.text))
+    return anyio.run(partial(search, query, None, on_rows))
 
-    if query.kind != "regex":
-        return index.run(words)
-    return anyio.run(scan, query, allowed.last_id, read_batch)
+
+def no_check() -> None:
+    """Do nothing: these searches have no time limit."""
 
 
 def append_page(pages: list[SearchPage], index: SearchIndex, query: Query) -> None:

@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 import anyio
 from context_compaction import formats
 from context_compaction.archive.archive import Archive
-from context_compaction.archive.documents import message_text
+from context_compaction.archive.documents import read_stored
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.tokenizer import words_of
 from context_compaction.archive.values import Query
@@ -79,7 +79,7 @@ async def ask_all(name: str) -> list[Outcome]:
     data = session_data(session, content["cut_lines"])
     conversation = read_conversation(data, name="a.jsonl")
     messages = formats.parse(conversation.payload, format=conversation.format)
-    texts = [message_text(raw, conversation.format) for raw in conversation.payload]
+    texts = [read_stored(raw, conversation.format).text for raw in conversation.payload]
     frequency = Counter(word for text in texts for word in words_of(text))
     weights = {word: math.log(1 + len(texts) / count) for word, count in frequency.items()}
     with TemporaryDirectory() as folder:

@@ -9,7 +9,12 @@ from math import isfinite
 from operator import itemgetter
 from typing import Any
 
-from context_compaction.archive.documents import role_of, tools_of
+from context_compaction.archive.documents import (
+    role_of,
+    text_size_chars,
+    title_of,
+    tools_of,
+)
 from context_compaction.archive.histories import Placed
 from context_compaction.archive.records import Record, externalise
 from context_compaction.archive.transcript_state import TranscriptState
@@ -26,6 +31,7 @@ from context_compaction.messages.cache import json_key
 from context_compaction.messages.history_hash import ROOT, chain_hashes, content_hash
 from context_compaction.messages.model import JsonObject, Message, leading_system_count
 from context_compaction.messages.private import hide_private
+from context_compaction.messages.speakers import user_text
 from context_compaction.redaction import redact_source
 
 
@@ -49,21 +55,18 @@ class PlacedList:
     """Position of a message list in a session before anything is written.
 
     Attributes:
-        next_number: Number of the next record of the session.
         stored: The messages as they are stored.
         placed: Which messages are new.
         result: Reply to a call that writes the new messages.
     """
 
-    next_number: int
     stored: Sequence[_Stored]
     placed: Placed
     result: AppendResult
 
-    @property
-    def is_known(self) -> bool:
-        """Whether there is nothing to write."""
-        return None not in self.placed.seqs and not self.placed.repeats
+    def is_refused(self, least_shared: int) -> bool:
+        """Whether the list is a branch that shares fewer than `least_shared` messages."""
+        return self.placed.forks_at is not None and self.placed.forks_at < least_shared
 
 
 def append(
@@ -103,60 +106,45 @@ def append(
         ArchiveFullError: The archive's disk is full; nothing of the call was stored.
         ArchiveBusyError: Other processes used the session for too long.
     """
-    call = _ListAppend(store, session_id, messages, format, after)
-    return call.run(parent_session_id, dry_run=dry_run, least_shared=least_shared)
+    for name in (session_id, parent_session_id):
+        if name is not None:
+            store.check_id(name)
+    if format not in FORMATS:
+        raise SettingsError(f"Unknown format {format!r}. Use one of: {', '.join(FORMATS)}.")
+    given, sessions = _GivenList(store, messages, format, after), store.sessions
+    state = sessions.state(session_id)
+    number = state.next_number
+    found = given.place(state)
+    if dry_run or found.is_refused(least_shared):
+        return found.result
+    if after == ROOT:
+        state.forget_other_contents([stored.key for stored in found.stored])
+    if None not in found.placed.seqs and not found.placed.repeats:
+        sessions.secure(state)  # the reply promises that the messages survive power loss
+        return found.result
+    with sessions.writing(session_id, opens=after == ROOT) as current:
+        if current is not state or current.next_number != number:
+            state, found = current, given.place(current)  # another process has written
+            if found.is_refused(least_shared):
+                return found.result
+        # Earlier records must be durable before records that refer to them.
+        sessions.secure(state)
+        records = given.new_records(found, time.time())
+        if records:
+            sessions.write(state, session_id, parent_session_id, records)
+    return replace(found.result, parent_session_id=state.parent_session_id)
 
 
-class _ListAppend:
-    """One call of `append`, which describes the arguments."""
+@dataclass(frozen=True, slots=True)
+class _GivenList:
+    """The list of one call of `append`, which describes the attributes."""
 
-    def __init__(
-        self,
-        store: TranscriptStore[Any],
-        session_id: str,
-        messages: Sequence[Message],
-        format: str,
-        after: str,
-    ) -> None:
-        store.check_id(session_id)
-        if format not in FORMATS:
-            raise SettingsError(f"Unknown format {format!r}. Use one of: {', '.join(FORMATS)}.")
-        self._store = store
-        self._session_id = session_id
-        self._messages = messages
-        self._format = format
-        self._after = after
+    _store: TranscriptStore[Any]
+    _messages: Sequence[Message]
+    _format: str
+    _after: str
 
-    def run(
-        self, parent_session_id: str | None, *, dry_run: bool, least_shared: int
-    ) -> AppendResult:
-        """Write the new messages and return the reply."""
-        if parent_session_id is not None:
-            self._store.check_id(parent_session_id)
-        sessions = self._store.sessions
-        state = sessions.state(self._session_id)
-        found = self._place(state)
-        if dry_run or _shares_too_little(found.result, least_shared):
-            return found.result
-        if self._after == ROOT:
-            state.forget_other_contents([stored.key for stored in found.stored])
-        if found.is_known:
-            sessions.secure(state)  # the reply promises that the messages survive power loss
-            return found.result
-        with sessions.writing(self._session_id, opens=self._after == ROOT) as current:
-            if current is not state or current.next_number != found.next_number:
-                state, found = current, self._place(current)  # another process has written
-                if _shares_too_little(found.result, least_shared):
-                    return found.result
-            # Earlier records must be durable before records that refer to them.
-            sessions.secure(state)
-            records = self._new_records(found, time.time())
-            if records:
-                sessions.write(state, self._session_id, parent_session_id, records)
-        parent = state.parent_session_id
-        return replace(found.result, revision=state.revision, parent_session_id=parent)
-
-    def _place(self, state: TranscriptState) -> PlacedList:
+    def place(self, state: TranscriptState) -> PlacedList:
         """Find where the list belongs in the current session.
 
         Raises:
@@ -191,11 +179,8 @@ class _ListAppend:
             matched_context=matched,
             receipts=tuple(number in own_receipts for number in sorted(state.receipts)),
             parent_session_id=state.parent_session_id,
-            is_compacted_before=state.contexts.is_compacted_before(after),
-            revision=state.revision,
-            revision_before=state.revision,
         )
-        return PlacedList(state.next_number, stored, placed, result)
+        return PlacedList(stored, placed, result)
 
     def _stored(self, index: int, contents: Mapping[bytes, str]) -> _Stored:
         """Return the message at `index` as it is stored."""
@@ -222,32 +207,27 @@ class _ListAppend:
         An entry that is a message of the list has the host's own object.
         """
         messages = self._messages
-        match = state.contexts.match(contents, chain)
-        if match is None and state.contexts.by_history:
-            roles = [role_of(message) for message in messages]
-            match = state.contexts.match_changed(contents, chain, roles)
+        match = state.contexts.match(contents, chain, lambda: [*map(role_of, messages)])
         if match is None or not contents:
             return None
         sources = [message.source for message in messages]
         given = dict(zip(zip(seqs, contents, strict=True), sources, strict=True))
-        record = state.contexts.records[match.stored.number]
         entries = [
             ContextEntry(seq, source or {})
             for seq, source in zip(seqs, sources[: match.lead], strict=False)
         ]
         try:
-            made = iter(self._store.body(state, record))
-            for content, seq, source_seq, *_ in record.head["entries"][
-                match.stored_lead : match.entry_count
-            ]:
-                raw = next(made) if seq == NO_SEQ else given.get((seq, content))
-                raw = self._store.raws(state, [seq])[0] if raw is None else raw
-                entries.append(ContextEntry(seq, raw, source_seq))
+            for entry in self._store.entries_of_match(state, match):
+                if entry.seq != NO_SEQ:
+                    raw = given.get((entry.seq, entry.content))
+                    raw = self._store.raws(state, [entry.seq])[0] if raw is None else raw
+                    entry = ContextEntry(entry.seq, raw, entry.source_seq)
+                entries.append(entry)
         except ArchiveDamagedError:
             return None  # the list itself is complete, and is compacted again
         return MatchedContext(match.message_count, tuple(entries), match.heads, match.stored.end)
 
-    def _new_records(self, found: PlacedList, now_seconds: float) -> list[Record]:
+    def new_records(self, found: PlacedList, now_seconds: float) -> list[Record]:
         """Return the records of the new messages and runs in the order of the list."""
         messages, chain = self._messages, found.result.heads
         parents = (self._after, *chain)
@@ -266,6 +246,8 @@ class _ListAppend:
                     "format": self._format,
                     "role": role_of(messages[index]),
                     "tools": self._store.stored_form(tools[index - first]),
+                    "chars": text_size_chars(messages[index]),
+                    **self._title_from(messages[index], found.stored[index]),
                 },
                 partial(externalise, found.stored[index].source, self._store.sessions.blobs.put),
             )
@@ -284,10 +266,12 @@ class _ListAppend:
         }
         return [record for _, record in sorted((written | repeated).items(), key=itemgetter(0))]
 
-
-def _shares_too_little(result: AppendResult, least_shared: int) -> bool:
-    """Whether the list is a branch that shares fewer than `least_shared` messages."""
-    return result.forks_at is not None and result.forks_at < least_shared
+    def _title_from(self, message: Message, stored: _Stored) -> JsonObject:
+        """Return the title that a message of the user gives its session, as a part of a head."""
+        if not stored.key:  # it lacks private text or secrets
+            message = FORMATS[self._format].parse_message(stored.source, 0)
+        title = title_of(user_text(message))
+        return {"title": title} if title else {}
 
 
 def _hash_source(

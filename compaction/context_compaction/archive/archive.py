@@ -6,7 +6,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
@@ -27,6 +27,7 @@ from context_compaction.archive.values import (
     Usage,
 )
 from context_compaction.errors import NotFoundError
+from context_compaction.messages.model import JsonObject
 from context_compaction.redaction import RedactionMode
 
 if TYPE_CHECKING:
@@ -174,10 +175,21 @@ class Archive(ABC):
         """
 
     @abstractmethod
-    async def keep_token(self, token: AccessToken) -> None:
-        """Store an access token; it is durable when this returns."""
+    async def token_fields(self, tenant: str) -> list[JsonObject]:
+        """Return the fields of all access tokens of a tenant, who is not created.
+
+        Raises:
+            SettingsError: The name of the tenant is invalid.
+        """
 
     @abstractmethod
+    async def store_token(self, token_id: str, fields: JsonObject | None) -> bool:
+        """Store a token durably, or without fields remove it; return whether it existed."""
+
+    async def keep_token(self, token: AccessToken) -> None:
+        """Store an access token; it is durable when this returns."""
+        await self.store_token(token.token_id, asdict(token))
+
     async def token(self, token_id: str, *, tenant: str | None = None) -> AccessToken | None:
         """Return an access token, or None if it does not exist or was revoked.
 
@@ -189,14 +201,18 @@ class Archive(ABC):
         Raises:
             SettingsError: The name of the tenant is invalid.
         """
+        fields = await self.token_fields(self.tenant if tenant is None else tenant)
+        found = (item for item in fields if item["token_id"] == token_id)
+        return next(map(AccessToken.from_json, found), None)
 
-    @abstractmethod
     async def tokens(self) -> list[AccessToken]:
         """Return all access tokens, oldest first."""
+        tokens = map(AccessToken.from_json, await self.token_fields(self.tenant))
+        return sorted(tokens, key=lambda token: (token.created_seconds, token.token_id))
 
-    @abstractmethod
     async def revoke_token(self, token_id: str) -> bool:
         """Remove an access token durably; return whether it existed."""
+        return await self.store_token(token_id, None)
 
     async def usage(self) -> Usage:
         """Return the size of each session."""

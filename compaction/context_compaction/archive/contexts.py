@@ -4,8 +4,9 @@ A compaction stores the context that it left, with the branch that it was made f
 that starts with the messages of that branch continues from the context instead.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from context_compaction.archive.histories import HistoryTree, MissingHistoryError, Node
@@ -16,8 +17,9 @@ from context_compaction.messages.model import JsonObject
 
 # A list may continue from any of the newest contexts, because agents may share a session.
 _TRIED_CONTEXTS = 4
-_MAX_CHANGES = 3  # messages that a host may add, remove or rewrite between two calls
-_MIN_UNCHANGED = 3  # different conversations may have fewer equal messages by chance
+# Most messages that a host adds, removes or rewrites between two calls. Different conversations may
+# have fewer equal messages by chance.
+_MAX_CHANGES = 3
 _HOST_ROLES = ("user", "system")  # assistant messages and tool results are never changed by a host
 
 
@@ -111,15 +113,27 @@ class StoredContexts:
         entries: list[Any] = self.records[stored.number].head["entries"]
         return entries
 
-    def match(self, contents: Sequence[str], chain: Sequence[str]) -> ContextMatch | None:
-        """Return the context made from the longest start of a list.
+    def match(
+        self, contents: Sequence[str], chain: Sequence[str], roles: Callable[[], Sequence[str]]
+    ) -> ContextMatch | None:
+        """Return the context that replaces the start of a list.
 
-        None if no context matches, or if the list already contains the context. The originals of a
-        context may themselves contain an earlier context.
+        None if no context does, or if the list already contains the context.
 
         Args:
             contents: Content hashes of the messages.
             chain: Chain hashes of the messages.
+            roles: Returns the roles of the messages.
+        """
+        match = self._match_start(contents, chain)
+        if match is None and self.by_history:
+            return self._match_changed_list(contents, chain, roles())
+        return match
+
+    def _match_start(self, contents: Sequence[str], chain: Sequence[str]) -> ContextMatch | None:
+        """Return the context made from the longest start of a list.
+
+        The originals of a context may themselves contain an earlier context.
         """
         match: ContextMatch | None = None
         while found := self._context_of(chain):
@@ -144,20 +158,15 @@ class StoredContexts:
                 break
         return None
 
-    def match_changed(
+    def _match_changed_list(
         self, contents: Sequence[str], chain: Sequence[str], roles: Sequence[str]
     ) -> ContextMatch | None:
-        """Return a context as `match` does, for a list in which the host changed own messages.
+        """Return the context of a list in which the host changed own messages.
 
         Hosts add a reminder or the time for one call only, and rewrite their system messages or
         the first message. At most `_MAX_CHANGES` such changes are accepted. Every assistant message
         and every tool result of the originals must be in the list, because a context may describe
         any of them, and another conversation must not read that.
-
-        Args:
-            contents: Content hashes of the messages.
-            chain: Chain hashes of the messages.
-            roles: Roles of the messages.
         """
         newest = {stored.number: stored for stored in self.by_history.values()}
         for number in sorted(newest, reverse=True)[:_TRIED_CONTEXTS]:
@@ -256,7 +265,7 @@ class StoredContexts:
         start = indexes[first]
         is_same_start = start is not None and contents[start] == known[first]
         unchanged = len(known) - changes
-        return indexes if unchanged >= (changes if is_same_start else _MIN_UNCHANGED) else []
+        return indexes if unchanged >= (changes if is_same_start else _MAX_CHANGES) else []
 
     def _originals(self, history: str) -> list[Node]:
         try:
@@ -269,93 +278,25 @@ class StoredContexts:
         messages = self.tree.messages
         return [messages[node.seq].role if node.seq in messages else "" for node in nodes]
 
-    def is_compacted_before(self, head: str) -> bool:
-        """Whether a stored context replaces a part of the branch `head`."""
-        for name in self.tree.names(head) if self.by_history else ():
-            stored = self.by_history.get(name)
-            if stored is not None and stored.end != name:
-                return True
-            if name in self.by_end:
-                break
-        return False
+    def current(self) -> tuple[list[tuple[str, Node]], ContextMatch | None]:
+        """Return the newest list with its chain hashes, and the context that replaces its start.
 
-    def current_entries(self) -> list[tuple[str, int, int]]:
-        """Return what identifies each message from which the session continues.
-
-        That is its content hash, its number, and the number of its original. The number is -1 for a
-        message that a compaction wrote or edited, and the original's is -1 without an original.
+        That is the branch that was extended last, or the list of a newer compaction with all that
+        was appended to the list meanwhile.
 
         Raises:
             ArchiveDamagedError: A message or context of the branch cannot be read.
         """
-        stored = self._current()
-        if stored is None:
-            return self._entries_after_changes(self._newest_nodes())
-        nodes = self._newest_nodes(stored.end, *stored.histories)
-        while True:
-            made = [_identity(entry) for entry in self.entries_of(stored)]
-            contents = [content for content, *_ in made] + [node.content for node in nodes]
-            found = self._context_of(chain_hashes(contents))
-            if found is None or found[1].number <= stored.number:
-                return made + self._entries_for(nodes)
-            # A list that continued from that context was compacted again.
-            count, stored = found
-            nodes = nodes[count - len(made) :]
-
-    def _entries_after_changes(self, nodes: Sequence[Node]) -> list[tuple[str, int, int]]:
-        """Return entries as `current_entries` does, for a list that may match with changes."""
-        contents = [node.content for node in nodes]
-        match = self.match_changed(contents, chain_hashes(contents), self.roles_of(nodes))
-        if match is None:
-            return self._entries_for(nodes)
-        entries = self.entries_of(match.stored)[match.stored_lead : match.entry_count]
-        made = map(_identity, entries)
-        start, rest = nodes[: match.lead], nodes[match.message_count :]
-        return [*self._entries_for(start), *made, *self._entries_for(rest)]
-
-    def _entries_for(self, nodes: Sequence[Node]) -> list[tuple[str, int, int]]:
-        entries: list[tuple[str, int, int]] = []
-        for node in nodes:
-            message = self.tree.messages.get(node.seq)
-            is_edited = message is not None and message.content != node.content
-            entries.append((node.content, NO_SEQ if is_edited else node.seq, node.seq))
-        return entries
-
-    def _newest_nodes(self, *starts: str) -> list[Node]:
-        """Return the messages after any of the histories `starts`, along the newest branch."""
-        ends = (
-            name
-            for name in self.tree.ends()
-            if not starts or not {*starts}.isdisjoint(self.tree.names(name))
-        )
-        newest = next(ends, starts[0] if starts else ROOT)
-        path: list[Node] = []
-        for name, node in self.tree.walk(newest):
-            if name in starts:
-                break
-            path.append(node)
-        return path[::-1]
-
-    def _current(self) -> StoredContext | None:
-        """Return the context from which the session continues; None if it is a plain list.
-
-        That is the newest context, unless a later list does not continue from it: the host went
-        back to before that compaction, or started another conversation with the same ID.
-        """
+        ends, head = self.tree.ends(), ROOT
         newest = self.newest
-        if newest is None:
-            return None
-        number, last = self.tree.newest
-        if number < newest.number:
-            return newest
-        names = (n for n in self.tree.names(last) if n in self.by_end or n in self.by_history)
-        name = next(names, None)
-        return None if name is None else self.by_end.get(name) or self.by_history[name]
-
-
-def _identity(entry: Sequence[Any]) -> tuple[str, int, int]:
-    content, seq, source_seq, *_ = entry
-    return str(content), int(seq), int(source_seq)
+        if newest is not None and newest.number > self.tree.newest:
+            starts = {newest.end, *newest.histories}
+            ends = [name for name in ends if not starts.isdisjoint(self.tree.names(name))]
+            head = newest.end
+        nodes = [*self.tree.walk(next(iter(ends), head))][::-1]
+        contents = [node.content for _, node in nodes]
+        roles = partial(self.roles_of, [node for _, node in nodes])
+        return nodes, self.match(contents, chain_hashes(contents), roles)
 
 
 def _tail_entries(entries: Sequence[Any], originals: Sequence[Node]) -> list[int]:

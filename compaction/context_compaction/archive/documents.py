@@ -13,29 +13,16 @@ from typing import Any
 from context_compaction.archive.records import Blobs, StoredOutput, decode_text, info_of
 from context_compaction.errors import ArchiveDamagedError, InvalidMessageError, NotFoundError
 from context_compaction.formats import FORMATS
+from context_compaction.messages import model
 from context_compaction.messages.history_hash import chain_hash
-from context_compaction.messages.model import (
-    Block,
-    Document,
-    Image,
-    JsonObject,
-    Message,
-    Opaque,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResult,
-    is_list,
-    is_object,
-    starts_turn,
-    tool_calls,
-    tool_results,
-)
+from context_compaction.messages.model import JsonObject, Message
 
 # Of one row, so that a hit has a position and a long log is not one row. A tsvector of PostgreSQL
 # has at most 16,383 positions and 1 MB.
 PART_CHARS = 16_000
-_OVERLAP_CHARS = 1_000  # of the parts of a message, so that a phrase is found in one of them
+_OVERLAP_CHARS = (
+    PART_CHARS // 16
+)  # of the parts of a message, so that a phrase is found in one of them
 TITLE_CHARS = 80
 # BM25 prefers very short texts, so a text counts as at least this many words. Measured: the MRR of
 # LoCoMo rises from .45 to .48 with 30.
@@ -63,7 +50,7 @@ _OWN_TOOLS = (
 
 def role_of(message: Message) -> str:
     """Return the role for searches: "tool" for a message of tool results, else the message's."""
-    if message.role == "user" and message.blocks and not starts_turn(message):
+    if message.role == "user" and message.blocks and not model.starts_turn(message):
         return "tool"
     return message.role
 
@@ -71,20 +58,22 @@ def role_of(message: Message) -> str:
 def tools_of(messages: Sequence[Message], start: int = 0) -> list[list[str]]:
     """Return for each message from `start` the names of the tools of its calls and results."""
     new = messages[start:]
-    earlier_ids = {result.call_id for message in new for result in tool_results(message)}
-    earlier_ids -= {call.call_id for message in new for call in tool_calls(message)}
+    earlier_ids = {result.call_id for message in new for result in model.tool_results(message)}
+    earlier_ids -= {call.call_id for message in new for call in model.tool_calls(message)}
     names: dict[str, str] = {}
     for message in reversed(messages[:start]):
         if not earlier_ids - names.keys():
             break
-        for call in tool_calls(message):
+        for call in model.tool_calls(message):
             if call.call_id in earlier_ids:
                 names.setdefault(call.call_id, call.name)
     tools: list[list[str]] = []
     for message in new:
-        calls = tool_calls(message)
+        calls = model.tool_calls(message)
         names |= {call.call_id: call.name for call in calls}
-        answered = (result.name or names.get(result.call_id) for result in tool_results(message))
+        answered = (
+            result.name or names.get(result.call_id) for result in model.tool_results(message)
+        )
         tools.append(list(dict.fromkeys([*(call.name for call in calls), *filter(None, answered)])))
     return tools
 
@@ -112,18 +101,12 @@ class StoredText:
     is_own: bool = False
 
 
-def message_text(raw: JsonObject, format: str) -> str:
-    """Return the searchable text of a stored message; hits count positions in this text.
+def read_stored(raw: JsonObject, format: str, tools: Sequence[str] = ()) -> StoredText:
+    """Return the searchable text of a stored message, in which hits count positions, and its paths.
 
-    It consists of text, readable thinking, names and arguments of calls, results, addresses,
+    The text consists of text, readable thinking, names and arguments of calls, results, addresses,
     citations, and all strings of blocks of an unknown kind. It has no images and no encrypted
     content. For a message that its format cannot parse, it consists of all strings.
-    """
-    return read_stored(raw, format).text
-
-
-def read_stored(raw: JsonObject, format: str, tools: Sequence[str] = ()) -> StoredText:
-    """Return the text and the paths of a stored message.
 
     Calls of this server's tools, their results and the thinking before them repeat what the archive
     already has. They are left out if the message has other text.
@@ -143,7 +126,7 @@ def read_stored(raw: JsonObject, format: str, tools: Sequence[str] = ()) -> Stor
     for block in message.blocks:
         parts = own if _is_own(block, concerns_own) else texts
         parts += filter(None, _block_texts(block))
-    calls, results = tool_calls(message), tool_results(message)
+    calls, results = model.tool_calls(message), model.tool_results(message)
     if not own:
         names = (name for result in results for name in (result.call_id, result.name or ""))
         texts += _other_strings(raw, {*texts, *(call.call_id for call in calls), *names})
@@ -157,25 +140,25 @@ def read_stored(raw: JsonObject, format: str, tools: Sequence[str] = ()) -> Stor
 
 def _other_strings(value: Any, known: set[str]) -> Iterator[str]:
     """Yield strings of a message that its blocks do not have: citations, titles, annotations."""
-    if is_object(value):
+    if model.is_object(value):
         for key, item in value.items():
             if key not in _NO_TEXT:
                 yield from _other_strings(item, known)
-    elif is_list(value):
+    elif model.is_list(value):
         for item in value:
             yield from _other_strings(item, known)
     elif isinstance(value, str) and value not in known and not is_encoded(value):
         yield value
 
 
-def _is_own(block: Block, concerns_own: bool) -> bool:
+def _is_own(block: model.Block, concerns_own: bool) -> bool:
     """Whether a block is a call of this server's tools, its result, or the thinking before it."""
     match block:
-        case Thinking():
+        case model.Thinking():
             return concerns_own
-        case ToolCall():
+        case model.ToolCall():
             return is_own_tool(block.name)
-        case ToolResult():
+        case model.ToolResult():
             return is_own_tool(block.name) if block.name else concerns_own
         case _:
             return False
@@ -183,7 +166,7 @@ def _is_own(block: Block, concerns_own: bool) -> bool:
 
 def _paths(arguments: Any) -> Iterator[str]:
     """Yield arguments of a call that look like a path, or whose name says so."""
-    if is_object(arguments):
+    if model.is_object(arguments):
         for name, value in arguments.items():
             if not isinstance(value, str) or len(value) > 1_000 or "\n" in value:
                 continue
@@ -192,33 +175,28 @@ def _paths(arguments: Any) -> Iterator[str]:
                 yield value
 
 
-# Hosts put elements with the environment, notes and instructions before the user's own words, and
-# commands that the host itself runs.
-_HOST_ELEMENT = re.compile(r"\s*<([a-z][a-z_-]*)>.*?</\1>", re.DOTALL)
-# Instructions, attachments and IDs that hosts send in the role of the user.
-_HOST_TEXT = re.compile(
-    r"# AGENTS\.md instructions for |[a-z]+(?:_[a-z]+)+\n\w+: |[0-9a-f]{8}-[0-9a-f-]{27}\s*\Z"
-)
-_HOST_COMMAND = re.compile(r"/[\w:-]+\s*(?:\n|\Z)")
-
-
 def title_of(text: str) -> str:
-    """Return the first line of the user's words as a title, or "" if the host wrote all of it."""
-    while element := _HOST_ELEMENT.match(text):
-        text = text[element.end() :]
-    text = text.strip()
-    if _HOST_COMMAND.match(text) or _HOST_TEXT.match(text):
+    """Return the first line of the user's words as a title; "" for a command of the host."""
+    line = " ".join(text.strip().split("\n", 1)[0].split())
+    if line.startswith("/") and line[1:].replace("-", "").replace(":", "").isidentifier():
         return ""
-    line = " ".join(text.split("\n", 1)[0].split())
     line = line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1] + "…"
     # Databases refuse lone surrogates and zeros.
     return line.encode("utf-8", "replace").decode().replace("\0", "?")
 
 
-def host_and_folder(text: str) -> tuple[str, str]:
-    """Return the host and its working folder from the text of an output of `HOST_TOOL`."""
+def told_by_output(tool: str | None, data: bytes) -> JsonObject:
+    """Return what an output tells of its session: a title, or the host and its working folder."""
+    if tool not in (TITLE_TOOL, HOST_TOOL):
+        return {}
+    text = decode_text(data) or ""
     host, _, folder = text.partition(" ")
-    return host, folder
+    return {"title": title_of(text)} if tool == TITLE_TOOL else {"host": host, "folder": folder}
+
+
+def text_size_chars(message: Message) -> int:
+    """Return about how many characters of text a message has."""
+    return sum(len(text) for block in message.blocks for text in _block_texts(block))
 
 
 def is_encoded(text: str) -> bool:
@@ -226,27 +204,27 @@ def is_encoded(text: str) -> bool:
     return _ENCODED.fullmatch(text) is not None
 
 
-def _block_texts(block: Block) -> list[str]:
+def _block_texts(block: model.Block) -> list[str]:
     match block:
-        case Text() | Thinking():
+        case model.Text() | model.Thinking():
             return [block.text]
-        case ToolCall():
+        case model.ToolCall():
             return [block.name, *_strings(block.arguments)]
-        case ToolResult():
+        case model.ToolResult():
             return ["\n".join(text for part in block.content for text in _block_texts(part))]
-        case Image():
+        case model.Image():
             return [block.url or ""]
-        case Document():
+        case model.Document():
             return [block.url or "", block.text or ""]
-        case Opaque():
+        case model.Opaque():
             return [string for string in _strings(block.source) if not is_encoded(string)]
 
 
 def _strings(value: Any) -> list[str]:
     """Return all strings and numbers among the values of a JSON value, in order."""
-    if is_object(value):
+    if model.is_object(value):
         return [string for item in value.values() for string in _strings(item)]
-    if is_list(value):
+    if model.is_list(value):
         return [string for item in value for string in _strings(item)]
     return [] if value is None or isinstance(value, bool) else [str(value)]
 

@@ -124,7 +124,7 @@ class HistoryTree:
         runs: Runs by the chain hash after their last message.
         leaves: Chain hashes of histories that end with a message or run and are not continued.
         contexts_of: For a history, the ends of the contexts that were made from it.
-        newest: Greatest record number of a message or run, and the chain hash after it.
+        newest: Greatest record number of a message or run.
     """
 
     nodes: dict[str, Node] = field(default_factory=dict[str, Node])
@@ -132,7 +132,7 @@ class HistoryTree:
     runs: dict[str, MessageRun] = field(default_factory=dict[str, MessageRun])
     leaves: set[str] = field(default_factory=set[str])
     contexts_of: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    newest: tuple[int, str] = (-1, ROOT)
+    newest: int = -1
     _continued: set[str] = field(default_factory=set[str])  # by a message or a run
     # For each content the newest history that ends with it, and for that history the previous
     # history with the same end.
@@ -176,7 +176,7 @@ class HistoryTree:
         self.nodes[name] = node
 
     def _continue(self, name: str, number: int, *before: str) -> None:
-        self.newest = max(self.newest, (number, name))
+        self.newest = max(self.newest, number)
         if name not in self._continued:  # a message that continues it may have been added first
             self.leaves.add(name)
         self._continued.update(before)

@@ -89,45 +89,28 @@ async def copy_archive(
         sessions += page
     records = new = 0
     for session in reversed(sessions):
-        copied = await _count_equal(source, target, session)
-        after = copied
-        while part := await source.records(session.session_id, after=after, limit=_CALL_RECORDS):
-            await target.add_records(
-                session.session_id,
-                part,
-                after=after,
-                parent_session_id=session.parent_session_id,
-            )
-            after += len(part)
-        count = await _count_equal(source, target, session, after=copied)
-        if count != after:
+        count, new_count = await _copy(source, target, session)
+        if await _copy(source, target, session) != (count, 0):
             raise ArchiveError(
-                f"The session {session.session_id!r} changed during the copy: {count} of {after} "
-                "records match. Copy again when no program writes to the session."
+                f"The session {session.session_id!r} changed during the copy. Copy again when no "
+                "program writes to the session."
             )
         records += count
-        new += count - copied
+        new += new_count
         report(session, count)
     return Copied(len(sessions), records, new)
 
 
-async def _count_equal(
-    source: Archive, target: Archive, session: SessionInfo, after: int = 0
-) -> int:
-    """Return the number of records of a session that are equal in source and target.
+async def _copy(source: Archive, target: Archive, session: SessionInfo) -> tuple[int, int]:
+    """Copy a session; return the number of its records, and of those that the target lacked.
 
     Raises:
         ArchiveError: A record of the target differs from the source.
     """
-    name = session.session_id
-    while in_target := await target.records(name, after=after, limit=_CALL_RECORDS):
-        in_source = await source.records(name, after=after, limit=len(in_target))
-        # An archive returns fewer records than requested if they are large.
-        count = min(len(in_target), len(in_source))
-        if in_target[:count] != in_source[:count] or not in_source:
-            raise ArchiveError(
-                f"The target has a different session {name!r}: the records after {after} are not "
-                "equal. Nothing was overwritten. Delete the session from the target to copy it."
-            )
-        after += count
-    return after
+    name, count, new_count = session.session_id, 0, 0
+    while part := await source.records(name, after=count, limit=_CALL_RECORDS):
+        new_count += await target.add_records(
+            name, part, after=count, parent_session_id=session.parent_session_id
+        )
+        count += len(part)
+    return count, new_count

@@ -7,10 +7,12 @@ Kinds and their heads. Each head also has `n` (the record's number in its sessio
 time in seconds):
 
 - session: session, parent. The first record of every segment.
-- message: seq, hash, parent, format, role, tools, and `at`, the time of archiving by the archive's
-  clock (`ts` is the message's own time). Body: the host's message object.
-- output: id, sha256, media, bytes, chars, lines, tool, call. A small body is
-  `{"text": ...}` or `{"base64": ...}`, a large one the list of its parts (see below).
+- message: seq, hash, parent, format, role, tools, chars (of its text), and `at`, the time of
+  archiving by the archive's clock (`ts` is the message's own time). A message of the user may have
+  a `title` for the session. Body: the host's message object.
+- output: id, sha256, media, bytes, chars, lines, tool, call, and if it describes the session, its
+  title or its host and folder. A small body is `{"text": ...}` or `{"base64": ...}`, a large one
+  the list of its parts (see below).
 - pin: pinned. Whether the session is protected from pruning. No body.
 - run: head, parent, source, count. The branch `head` is `parent` plus the last `count` messages of
   the branch `source`, which are not written again. No body.

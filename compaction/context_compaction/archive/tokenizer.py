@@ -33,8 +33,7 @@ _stemmer: Any = import_module("Stemmer")  # PyStemmer has no type annotations
 
 TERMS_VERSION = f"10-{_stemmer.version()}"  # versions of the stemmer may differ
 MAX_TERM_CHARS = 64  # longer runs, such as base64, are found by their start
-MAX_QUERY_TERMS = 24
-MAX_QUERY_WORDS = 64  # of a phrase, and of the small words of a sentence
+MAX_QUERY_WORDS = 24  # also of a phrase, and of the small words of a sentence
 
 # Letters of Thai, Lao, Myanmar, Khmer, kana, Han and Hangul, and half-width kana.
 _UNSPACED = (
@@ -56,7 +55,7 @@ _ENDING = re.compile(r"['’](?:s|d|m|t|ll|re|ve)\b", re.IGNORECASE)  # don't, A
 _ASCII_WORDS = "".join(chr(code) if chr(code).isalnum() else " " for code in range(128))
 
 _MEMO_ENTRIES = 200_000  # runs whose words are cached while indexing: about 40 MB
-# Without the cache of the stemmer, which is slower than `_Memo`.
+# Without the cache of the stemmer, which is slower than that of `_words`.
 _stem: Callable[[str], str] = _stemmer.Stemmer("english", 0).stemWord
 
 
@@ -94,46 +93,23 @@ class QueryTerm:
     pieces: tuple["QueryTerm", ...] = ()
 
 
-class _Memo(dict[str, str]):
-    """Cached words of runs, separated by spaces.
-
-    Several threads may use it; at worst the words of a run are computed twice.
-
-    Attributes:
-        plain: Runs without parts.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.plain: set[str] = set()
-
-    def __missing__(self, run: str) -> str:
-        if len(self) >= _MEMO_ENTRIES:
-            self.clear()
-            self.plain = set()
-        if not _identifier_pieces(run):
-            self.plain.add(run)
-        if not run.isascii() and _is_unspaced(run):
-            words = " ".join([*_pairs(run), run[-1]])
-        else:
-            words = _stemmed(run[:MAX_TERM_CHARS].lower())
-        self[run] = words
-        return words
-
-
-_memo = _Memo()
+@lru_cache(_MEMO_ENTRIES)
+def _words(run: str) -> str:
+    """Return the words of a run as they are indexed, separated by spaces."""
+    if not run.isascii() and _is_unspaced(run):
+        return " ".join([*_pairs(run), run[-1]])
+    return _stemmed(run[:MAX_TERM_CHARS].lower())
 
 
 def terms_of(text: str) -> Terms:
     """Return the terms of a text for the index."""
     shown = folded(text)
     runs = _runs(shown)
-    words = " ".join(map(_memo.__getitem__, runs))
-    names = sorted(set(runs) - _memo.plain)
+    words = " ".join(map(_words, runs))
     # Patterns search for the original text, so the original forms of folded words are parts too.
     raw = sorted(set(_WORD.findall(text)).difference(runs)) if shown != text else ()
-    as_written = chain.from_iterable(_memo[run].split(" ") for run in raw)
-    parts = list(dict.fromkeys(chain(as_written, *map(_parts, names))))
+    as_written = (word for run in raw for word in _words(run).split(" "))
+    parts = list(dict.fromkeys(chain(as_written, *map(_parts, sorted(set(runs))))))
     return Terms(words, words.count(" ") + 1 if words else 0, parts)
 
 
@@ -162,7 +138,7 @@ def query_terms(text: str) -> list[QueryTerm]:
     """
     text = _ENDING.sub(" ", _composed(text))
     terms = list(_query_terms(text, STOP_WORDS)) or list(_query_terms(text, frozenset()))
-    return list(dict.fromkeys(terms))[:MAX_QUERY_TERMS]
+    return list(dict.fromkeys(terms))[:MAX_QUERY_WORDS]
 
 
 def likely_names(text: str) -> list[QueryTerm]:
@@ -185,7 +161,7 @@ def likely_names(text: str) -> list[QueryTerm]:
 
 def words_of(text: str) -> set[str]:
     """Return the words of a text as they are indexed."""
-    return set(" ".join(map(_memo.__getitem__, _runs(folded(text)))).split(" "))
+    return set(" ".join(map(_words, _runs(folded(text)))).split(" "))
 
 
 def stems_of_prefix(prefix: str) -> list[str]:
@@ -208,7 +184,7 @@ def phrase_term(text: str) -> QueryTerm | None:
     all_runs = _WORD.findall(folded(text))
     runs = tuple(_until_cut(all_runs))[:MAX_QUERY_WORDS]
     is_prefix = text.endswith("*") and runs == tuple(all_runs)
-    words = [word for run in runs[:-1] for word in _memo[run].split(" ")]
+    words = [word for run in runs[:-1] for word in _words(run).split(" ")]
     words += _prefix_words(runs[-1]) if runs and is_prefix else _run_words(runs[-1]) if runs else []
     if not words:
         return None
@@ -237,7 +213,7 @@ def _query_terms(text: str, dropped: frozenset[str]) -> Iterator[QueryTerm]:
             for run in runs:
                 pieces = _pairs(run) if _is_unspaced(run) else _identifier_pieces(run)
                 smaller += [_weighed(piece, 0.25) for piece in pieces]
-            yield replace(compound, pieces=tuple(smaller[:MAX_QUERY_TERMS]))
+            yield replace(compound, pieces=tuple(smaller[:MAX_QUERY_WORDS]))
 
 
 def _weighed(run: str, weight: float) -> QueryTerm:

@@ -1,4 +1,4 @@
-"""State of one session that is known without reading the body of a record.
+"""State of one session that is known without reading the body of a record, and its storage.
 
 It is built from the heads of the session's records. Several processes may write records, so `learn`
 accepts them in any order.
@@ -6,49 +6,38 @@ accepts them in any order.
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from math import inf
 from sys import intern
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from context_compaction.archive.contexts import StoredContexts
+from context_compaction.archive.description import Description
 from context_compaction.archive.histories import HistoryTree, MessageNode, MessageRun
-from context_compaction.archive.records import LoggedRecord, Record
+from context_compaction.archive.records import Blobs, LoggedRecord, Record
 from context_compaction.errors import NotFoundError
 from context_compaction.messages.history_hash import ROOT, chain_hash
 
 S = TypeVar("S", bound="TranscriptState")
 
 CACHED_RECORDS = 28_000  # in all cached sessions together; about 1 KB each
-# Kinds of records that are no part of a branch.
-_NO_BRANCH_KINDS = ("session", "output", "pin")
 
 
 @dataclass(slots=True)
-class TranscriptState:
+class TranscriptState(Description):
     """State of one session. Not safe for several threads.
 
     Attributes:
-        session_id: ID of the session.
-        parent_session_id: Session that started this one, if any.
         tree: The branches of the session.
         contexts: Contexts that compactions left.
         outputs: Records of outputs by output ID.
         receipts: Records of receipts by record number.
-        is_retained: Whether the session is protected from pruning.
-        retained_number: Number of the newest record that changed `is_retained`.
         next_seq: Number of the next message.
         next_number: Number of the next record.
-        revision: Number of records that belong to branches; see `AppendResult`.
-        first_seconds: Time of the earliest record in Unix seconds; infinite without records.
-        last_seconds: Time of the latest record in Unix seconds.
-        archived_seconds: When the latest record was written, by this machine's clock.
         contents: Content hashes of messages that were archived unchanged, by `json_key`.
     """
 
-    session_id: str = ""
-    parent_session_id: str | None = None
     tree: HistoryTree = field(default_factory=HistoryTree)
     contexts: StoredContexts = field(init=False)
     outputs: dict[str, LoggedRecord] = field(default_factory=dict[str, LoggedRecord])
@@ -57,14 +46,8 @@ class TranscriptState:
     _receipts_at: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     _earlier_receipts: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     _newest: str = ROOT  # head of the branch to which the last message was added
-    is_retained: bool = False
-    retained_number: int = -1
     next_seq: int = 0
     next_number: int = 0
-    revision: int = 0
-    first_seconds: float = inf
-    last_seconds: float = 0.0
-    archived_seconds: float = 0.0
     contents: dict[bytes, str] = field(default_factory=dict[bytes, str])
 
     def __post_init__(self) -> None:
@@ -80,25 +63,13 @@ class TranscriptState:
         """Whether the archive has any record of the session."""
         return self.next_number > 0
 
-    @property
-    def format(self) -> str:
-        """Format of the newest message, or ""."""
-        newest = self.messages.get(self.next_seq - 1)
-        return newest.format if newest else ""
-
     def learn(self, record: LoggedRecord) -> None:
         """Add one record."""
         head = record.head
-        kind, number, seconds = head["kind"], int(head["n"]), float(head["ts"])
+        number = int(head["n"])
+        self.learn_head(head)
         self.next_number = max(self.next_number, number + 1)
-        self.first_seconds = min(self.first_seconds, seconds)
-        self.last_seconds = max(self.last_seconds, seconds)
-        self.archived_seconds = max(self.archived_seconds, head.get("at", seconds))
-        self.revision += kind not in _NO_BRANCH_KINDS
-        match kind:
-            case "session":
-                self.session_id = head["session"]
-                self.parent_session_id = self.parent_session_id or head["parent"]
+        match head["kind"]:
             case "message":
                 self._learn_message(record)
             case "output":
@@ -108,11 +79,10 @@ class TranscriptState:
             case "run":
                 run = MessageRun(head["parent"], head["source"], head["count"], number)
                 self.tree.add_run(head["head"], run)
-            case "pin":
-                if number > self.retained_number:
-                    self.retained_number, self.is_retained = number, head["pinned"]
-            case _:
+            case "context":
                 self.contexts.learn(record, number)
+            case _:
+                pass  # it only changes the description
 
     def _learn_receipt(self, record: LoggedRecord, number: int) -> None:
         if number < max(self.receipts, default=number):
@@ -190,6 +160,45 @@ class TranscriptState:
 
     def _receipts_among(self, names: Iterable[str]) -> list[int]:
         return [number for name in names for number in self._receipts_at.get(name, ())]
+
+
+class Sessions(Protocol[S]):
+    """The sessions of one tenant, and how their records are stored."""
+
+    @property
+    def blobs(self) -> Blobs:
+        """Large contents that records refer to."""
+        ...
+
+    def state(self, session_id: str) -> S:
+        """Return the current state of a session; an empty state if the session does not exist."""
+        ...
+
+    def writing(self, session_id: str, *, opens: bool = True) -> AbstractContextManager[S]:
+        """Yield the current state of a session to which only this call can write in the block.
+
+        With `opens` false, a session that does not exist is not created: the state is empty, and
+        the block must not write.
+        """
+        ...
+
+    def write(
+        self, state: S, session_id: str, parent_session_id: str | None, records: Sequence[Record]
+    ) -> None:
+        """Add records, all or none of them, and let the state learn them."""
+        ...
+
+    def secure(self, state: S) -> None:
+        """Make all known records of the session durable."""
+        ...
+
+    def bodies(self, state: S, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
+        """Return the bodies of records; raise `ArchiveDamagedError` if one cannot be read."""
+        ...
+
+    def all_records(self, state: S) -> list[LoggedRecord]:
+        """Return all records of a session in order, without those that only name the session."""
+        ...
 
 
 def numbered(

@@ -5,33 +5,24 @@ All functions block. The archive ensures that only one thread at a time works on
 
 import time
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
-from context_compaction.archive.contexts import StoredContext
-from context_compaction.archive.documents import (
-    HOST_TOOL,
-    TITLE_TOOL,
-    host_and_folder,
-    message_text,
-    title_of,
-)
+from context_compaction.archive.contexts import ContextMatch, StoredContext
+from context_compaction.archive.documents import told_by_output
 from context_compaction.archive.histories import MessageNode, Node
 from context_compaction.archive.records import (
-    Blobs,
     LoggedRecord,
     Record,
     StoredOutput,
     ascii_json,
-    decode_text,
     describe_blob,
     encode_content,
     externalise,
     figures_of,
     info_of,
 )
-from context_compaction.archive.transcript_state import TranscriptState
+from context_compaction.archive.transcript_state import S, Sessions, TranscriptState
 from context_compaction.archive.values import (
     NO_SEQ,
     ArchivedMessage,
@@ -45,6 +36,7 @@ from context_compaction.archive.values import (
 )
 from context_compaction.errors import (
     ArchiveDamagedError,
+    ArchiveError,
     NotFoundError,
     QueryError,
     SettingsError,
@@ -56,49 +48,9 @@ from context_compaction.messages.private import hide_private
 from context_compaction.redaction import check_no_secret, redact_blob, redact_json
 from context_compaction.request import check_session_id
 
-S = TypeVar("S", bound=TranscriptState)
 T = TypeVar("T")
 
 _COPY_BYTES = 16 * 1024 * 1024  # of records that one call of `records` returns
-
-
-class Sessions(Protocol[S]):
-    """The sessions of one tenant, and how their records are stored."""
-
-    @property
-    def blobs(self) -> Blobs:
-        """Large contents that records refer to."""
-        ...
-
-    def state(self, session_id: str) -> S:
-        """Return the current state of a session; an empty state if the session does not exist."""
-        ...
-
-    def writing(self, session_id: str, *, opens: bool = True) -> AbstractContextManager[S]:
-        """Yield the current state of a session to which only this call can write in the block.
-
-        With `opens` false, a session that does not exist is not created: the state is empty, and
-        the block must not write.
-        """
-        ...
-
-    def write(
-        self, state: S, session_id: str, parent_session_id: str | None, records: Sequence[Record]
-    ) -> None:
-        """Add records, all or none of them, and let the state learn them."""
-        ...
-
-    def secure(self, state: S) -> None:
-        """Make all known records of the session durable."""
-        ...
-
-    def bodies(self, state: S, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
-        """Return the bodies of records; raise `ArchiveDamagedError` if one cannot be read."""
-        ...
-
-    def all_records(self, state: S) -> list[LoggedRecord]:
-        """Return all records of a session in order, without those that only name the session."""
-        ...
 
 
 class TranscriptStore(Generic[S]):
@@ -201,6 +153,7 @@ class TranscriptStore(Generic[S]):
         for blob in {blob.output_id: blob for blob in reversed(blobs)}.values():
             output = outputs[blob.output_id]
             if not _is_stored(state, output):
+                output = output | told_by_output(output["tool"], blob.data)
                 body = ascii_json(encode_content(blob.data, self.sessions.blobs.put))
                 message = state.messages.get(NO_SEQ if blob.seq is None else blob.seq)
                 seconds = now_seconds if message is None else message.seconds
@@ -243,52 +196,30 @@ class TranscriptStore(Generic[S]):
             limit: Maximum number of messages.
         """
         state = self.existing(session_id)
-        entries = _part_of(state.contexts.current_entries(), after, limit)
-        missing = {(content, source) for content, seq, source in entries if seq == NO_SEQ}
-        made = self._made_messages(state, missing)
-        originals = iter(self.raws(state, [seq for _, seq, _ in entries if seq != NO_SEQ]))
-        raws = [
-            made[content, source] if seq == NO_SEQ else next(originals)
-            for content, seq, source in entries
-        ]
-        return state.format, raws
+        nodes, match = state.contexts.current()
+        if match is None:
+            entries = self._entries(state, nodes)
+        else:
+            entries = [
+                *self._entries(state, nodes[: match.lead]),
+                *self.entries_of_match(state, match),
+                *self._entries(state, nodes[match.message_count :]),
+            ]
+        entries = self._with_raws(state, _part_of(entries, after, limit))
+        return state.format, [entry.raw for entry in entries]
 
     def context_name(self, session_id: str) -> str:
         """Return the `history_hash` of all messages that `context` returns.
 
         No message is read. With redaction it is the hash of the list before redaction.
         """
-        entries = self.existing(session_id).contexts.current_entries()
-        return (ROOT, *chain_hashes([content for content, *_ in entries]))[-1]
-
-    def _made_messages(
-        self, state: S, wanted: Collection[tuple[str, int]]
-    ) -> dict[tuple[str, int], JsonObject]:
-        """Return messages that compactions wrote or edited.
-
-        The keys are the content hash and the number of the original, because two messages that
-        differ only in the form of their text have one hash.
-
-        Raises:
-            ArchiveDamagedError: One of them cannot be read.
-        """
-        records = state.contexts.records
-        found: dict[tuple[str, int], JsonObject] = {}
-        for number in sorted(records, reverse=True):
-            missing = {*wanted} - found.keys()
-            if not missing:
-                break
-            made = [
-                (content, source)
-                for content, seq, source, *_ in records[number].head["entries"]
-                if seq == NO_SEQ
-            ]
-            if missing.intersection(made):
-                bodies = self.body(state, records[number])
-                found = dict(zip(made, bodies, strict=True)) | found
-        if not found.keys() >= {*wanted}:
-            self.raws(state, [NO_SEQ])  # raises
-        return found
+        contexts = self.existing(session_id).contexts
+        nodes, match = contexts.current()
+        contents = [node.content for _, node in nodes]
+        if match is not None:
+            entries = contexts.entries_of(match.stored)[match.stored_lead : match.entry_count]
+            contents[match.lead : match.message_count] = [content for content, *_ in entries]
+        return (ROOT, *chain_hashes(contents))[-1]
 
     def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
         """Return the numbers from `start` to `stop` of messages that can no longer be read."""
@@ -459,9 +390,12 @@ class TranscriptStore(Generic[S]):
                 "the compactions with: mcp-server-compaction view, or read "
                 f"transcript://{session_id}/receipts"
             )
-        entries = self._entries(state, nodes)
+        return undone, self._with_raws(state, self._entries(state, nodes))
+
+    def _with_raws(self, state: S, entries: Sequence[ContextEntry]) -> list[ContextEntry]:
+        """Return entries with the messages that are archived."""
         raws = iter(self.raws(state, [entry.seq for entry in entries if entry.seq != NO_SEQ]))
-        return undone, [
+        return [
             entry if entry.seq == NO_SEQ else replace(entry, raw=next(raws)) for entry in entries
         ]
 
@@ -496,57 +430,28 @@ class TranscriptStore(Generic[S]):
             if node.number not in made:
                 record = state.contexts.records[node.number]
                 made[node.number] = dict(self._entries_of(state, record))
-            entries.append(replace(made[node.number][name], known_hash=node.content))
+            entries.append(made[node.number][name])
         return entries
+
+    def entries_of_match(self, state: S, match: ContextMatch) -> list[ContextEntry]:
+        """Return the entries that replace the start of a list; archived ones without `raw`."""
+        entries = self._entries_of(state, state.contexts.records[match.stored.number])
+        return [entry for _, entry in entries[match.stored_lead : match.entry_count]]
 
     def _entries_of(self, state: S, record: LoggedRecord) -> list[tuple[str, ContextEntry]]:
         """Return the entries of a stored context with their chain hashes."""
-        made = iter(self.body(state, record))
+        bodies = iter(self.body(state, record))
         entries = record.head["entries"]
         names = chain_hashes([str(content) for content, *_ in entries])
+        made = (next(bodies) if seq == NO_SEQ else {} for _, seq, *_ in entries)
         return [
-            (name, ContextEntry(seq, next(made) if seq == NO_SEQ else {}, *rest))
-            for name, (_, seq, *rest) in zip(names, entries, strict=True)
+            (name, ContextEntry(seq, raw, source, "".join(head), content))
+            for name, raw, (content, seq, source, *head) in zip(names, made, entries, strict=True)
         ]
 
     def session_info(self, session_id: str) -> SessionInfo:
         """Return the description of a session."""
-        state = self.existing(session_id)
-        host, folder = host_and_folder(self._newest_text(state, HOST_TOOL) or "")
-        return SessionInfo(
-            session_id=session_id,
-            parent_session_id=state.parent_session_id,
-            format=state.format,
-            message_count=len(state.messages),
-            first_seconds=state.first_seconds,
-            last_seconds=state.last_seconds,
-            title=self._title(state),
-            saved_tokens=sum(r.head.get("saved", 0) for r in state.receipts.values()),
-            host=host,
-            folder=folder,
-        )
-
-    def _newest_text(self, state: S, tool: str) -> str | None:
-        """Return the text of the newest output of a tool, or None."""
-        given = [item for item in state.outputs.items() if item[1].head["tool"] == tool]
-        if not given:
-            return None
-        last_id, _ = max(given, key=lambda item: item[1].head["n"])
-        output = self.output(state.session_id, last_id)
-        return decode_text(output.read_all()) or "" if output else ""
-
-    def _title(self, state: S) -> str:
-        """Return the newest title from the host, or a title from the first user message."""
-        given = self._newest_text(state, TITLE_TOOL)
-        if given is not None:
-            return title_of(given)
-        for seq in range(state.next_seq):  # not sorted, as a session may have 100,000 messages
-            node = state.messages.get(seq)
-            if node is not None and node.role == "user":
-                (raw,) = self.raws(state, [seq])
-                if title := title_of(message_text(raw, node.format)):
-                    return title
-        return ""
+        return self.existing(session_id).info()
 
     def output(self, session_id: str, output_id: str) -> StoredOutput | None:
         """Return an output of a session, or None if the session does not have it."""
@@ -602,8 +507,11 @@ class TranscriptStore(Generic[S]):
                 break
             size_bytes += record.head.get("bytes", 0)
             chosen.append(record)
+        return self._copies(state, chosen)
+
+    def _copies(self, state: S, records: Sequence[LoggedRecord]) -> list[CopiedRecord]:
         copied: list[CopiedRecord] = []
-        for record, body in zip(chosen, self.sessions.bodies(state, chosen), strict=True):
+        for record, body in zip(records, self.sessions.bodies(state, records), strict=True):
             head = {name: value for name, value in record.head.items() if name not in {"n", "last"}}
             if head["kind"] == "output":
                 body = StoredOutput(info_of(head, ""), body, self.sessions.blobs).read_all()
@@ -617,34 +525,44 @@ class TranscriptStore(Generic[S]):
         *,
         after: int,
         parent_session_id: str | None = None,
-    ) -> None:
-        """Append records of another archive after the first `after` records of the session.
+    ) -> int:
+        """Add records of another archive after the first `after` records of the session.
+
+        Records that the session already has there are skipped. Returns the number of the others.
 
         Raises:
-            SettingsError: The session has another number of records.
+            SettingsError: The session has fewer records.
+            ArchiveError: The session has different records.
         """
         check_session_id(session_id)
-        sessions, blobs = self.sessions, self.sessions.blobs
+        sessions, store_blob = self.sessions, self.sessions.blobs.put
         with sessions.writing(session_id, opens=bool(records) and not after) as state:
             sessions.secure(state)
-            count = len(sessions.all_records(state))
-            if count != after:
+            present = sessions.all_records(state)
+            if len(present) < after:
                 raise SettingsError(
-                    f"Session {session_id!r} has {count} records in the target archive instead of "
-                    f"{after}, because another program writes to it. Stop that program and copy "
-                    "again."
+                    f"Session {session_id!r} has {len(present)} records in the target archive, so "
+                    f"no record can follow record {after}. Copy the session from its start."
+                )
+            known = self._copies(state, present[after:][: len(records)])
+            if known != [*records[: len(known)]]:
+                raise ArchiveError(
+                    f"The target has a different session {session_id!r}: the records after {after} "
+                    "are not equal. Nothing was overwritten. Delete the session from the target to "
+                    "copy it."
                 )
             new = [
                 Record(
                     record.head,
-                    ascii_json(encode_content(record.content, blobs.put))
+                    ascii_json(encode_content(record.content, store_blob))
                     if record.head["kind"] == "output"
-                    else externalise(record.content, blobs.put),
+                    else externalise(record.content, store_blob),
                 )
-                for record in records
+                for record in records[len(known) :]
             ]
             if new:
                 sessions.write(state, session_id, parent_session_id, new)
+            return len(new)
 
 
 def _part_of(values: Sequence[T], after: int, limit: int | None) -> list[T]:

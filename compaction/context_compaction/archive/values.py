@@ -80,10 +80,6 @@ class AppendResult:
         receipts: For each receipt of the session, oldest first, whether its compaction was one of
             this list, or of the matched context.
         parent_session_id: The session that started this one, if any.
-        is_compacted_before: Whether a stored context replaces a part of the branch `after`.
-        revision: Number of messages, receipts and contexts that any process wrote to the session;
-            -1 if the archive does not report it.
-        revision_before: The revision before this call.
     """
 
     seqs: tuple[int, ...]
@@ -94,9 +90,6 @@ class AppendResult:
     matched_context: "MatchedContext | None" = None
     receipts: tuple[bool, ...] = ()
     parent_session_id: str | None = None
-    is_compacted_before: bool = False
-    revision: int = -1
-    revision_before: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,7 +229,7 @@ async def _find(
             while start_line + len(lines) <= source.line_count:
                 batch = await source.lines(start_line + len(lines), _BATCH_LINES)
                 new_lines = batch.text.split("\n")[: batch.count]
-                columns = enumerate(await matcher.first_matches(new_lines), len(lines))
+                columns = enumerate(await matcher(new_lines), len(lines))
                 matches += [_Match(position, column) for position, column in columns if column >= 0]
                 lines += new_lines
                 if len(matches) > limit and len(lines) > matches[limit].position + context_lines:

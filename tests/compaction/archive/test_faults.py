@@ -488,20 +488,3 @@ def test_append_works_again_after_the_file_system_was_full(option: str, tmp_path
         anyio.run(check)
     finally:
         subprocess.run(["umount", str(place)], check=True)
-
-
-async def test_full_segment_is_continued_by_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("context_compaction.archive.local.sessions.SEGMENT_BYTES", 2_000)
-    raws = [user(f"message{number} " + "x" * 300) for number in range(30)]
-    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
-        for count in range(1, len(raws) + 1):
-            await add(archive, "s", *raws[:count])
-        assert len(await found(archive, "message*", limit=50)) == 30
-    segments = [path async for path in anyio.Path(tmp_path).glob("archive/sessions/*/*/*.jsonl")]
-    assert len(segments) > 4
-    assert max([(await path.stat()).st_size for path in segments]) < 3_000
-    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
-        assert await transcript(archive, "s") == raws
-        assert await add(archive, "s", *raws, user("more")) == tuple(range(31))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from context_compaction import CompactRequest, Query, compact, open_archive
-from context_compaction.archive.documents import message_text
+from context_compaction.archive.documents import read_stored
 from context_compaction.messages.model import is_list, is_object
 
 from tests.support.corpus import DATA
@@ -50,7 +50,7 @@ def test_message_text_has_every_string_of_a_hosted_tool(format: str, block: Json
     message = _message(format, block, _words())
     written = set(re.findall(r"zephyr\d+q", str(message)))
     assert written
-    assert written == set(re.findall(r"zephyr\d+q", message_text(message, format)))
+    assert written == set(re.findall(r"zephyr\d+q", read_stored(message, format).text))
 
 
 @pytest.mark.parametrize("format", HOSTED)
@@ -72,6 +72,6 @@ def test_message_text_has_no_images_and_encrypted_content() -> None:
         "tool_use_id": "s",
         "content": [{"title": "found", "encrypted_content": encoded}],
     }
-    text = message_text({"role": "assistant", "content": [block]}, "anthropic")
+    text = read_stored({"role": "assistant", "content": [block]}, "anthropic").text
     assert "found" in text
     assert encoded not in text

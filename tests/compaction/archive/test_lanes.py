@@ -82,7 +82,7 @@ async def test_cached_states_are_bounded_by_their_records(
         for number in range(20):
             await add(archive, f"s_{number}", *raws)
         known = [state for state in gc.get_objects() if isinstance(state, LocalState)]
-        records = sum(state.next_number for state in known if tmp_path in state.folder.parents)
+        records = sum(state.next_number for state in known if tmp_path in state.log_folder.parents)
         assert records <= 100 + 31
         for number in range(20):
             assert await transcript(archive, f"s_{number}") == raws

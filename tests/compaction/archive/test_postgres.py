@@ -431,7 +431,6 @@ _ON_OBJECTS = [
 async def test_object_store_passes_the_contract(
     check: Check, cleared_address: str, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("context_compaction.archive.postgres.blobs.MIN_OBJECT_BYTES", 1)
     address = f"{cleared_address}&objects={quote(bucket, safe='')}"
     with anyio.fail_after(150):
         async with open_archive(address) as archive:
@@ -466,7 +465,6 @@ async def test_objects_are_deleted_with_their_last_session(
 async def test_prune_removes_objects_without_a_row_after_a_day(
     postgres_address: str, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("context_compaction.archive.postgres.blobs.MIN_OBJECT_BYTES", 1)
     bucket = bucket.replace("team", "orphans")
     store = open_objects(bucket)
     await to_thread.run_sync(store.put, "default/ab/of-another-database.zst", b"kept")

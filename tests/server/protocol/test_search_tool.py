@@ -82,9 +82,8 @@ async def test_pages_contain_every_hit_once(config: Config, base: Json) -> None:
 async def test_scan_that_stops_returns_a_cursor_to_continue(
     config: Config, base: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("SCAN_CHARS", "BATCH_CHARS"):
-        place = f"context_compaction.archive.search.patterns.{name}"
-        monkeypatch.setattr(place, 2_000)
+    for name, most in (("SCAN_CHARS", 2_000), ("ROWS_PER_BATCH", 2)):
+        monkeypatch.setattr(f"context_compaction.archive.search.patterns.{name}", most)
     # Of two branches neither is required, so every text is read.
     arguments: Json = {"query": "(checkout.*fails)|quuxplugh", "kind": "regex"}
     hits: list[Json] = []

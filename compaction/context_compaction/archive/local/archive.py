@@ -2,11 +2,9 @@
 
 import json
 import logging
-import re
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -16,12 +14,7 @@ from weakref import WeakValueDictionary
 from anyio import CancelScope, CapacityLimiter, Lock, to_thread
 
 from context_compaction.archive.archive import Archive
-from context_compaction.archive.local.durable_files import (
-    explaining,
-    make_folder,
-    put_file,
-    restrict_to_user,
-)
+from context_compaction.archive.local import durable_files
 from context_compaction.archive.local.log import session_folders
 from context_compaction.archive.local.maintenance import (
     blob_bytes,
@@ -32,11 +25,12 @@ from context_compaction.archive.local.maintenance import (
 from context_compaction.archive.local.sessions import LocalSessions, LocalState, refresh
 from context_compaction.archive.retention import StoredSizes
 from context_compaction.archive.transcripts import TranscriptStore
-from context_compaction.archive.values import AccessToken, Health, SessionInfo, check_tenant
+from context_compaction.archive.values import Health, SessionInfo, check_tenant
 from context_compaction.errors import ArchiveError, NotFoundError, SettingsError
+from context_compaction.messages.model import JsonObject
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import DEFAULT_TENANT
-from context_compaction.system import delete_file, sync_folder, user_folder
+from context_compaction.system import user_folder
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -46,6 +40,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+_TOKENS_NAME = "tokens.json"
 # Files and folders that this package creates in an archive's folder.
 _OWN_NAMES = frozenset({
     "blobs",
@@ -55,7 +50,8 @@ _OWN_NAMES = frozenset({
     "lock",
     "sessions",
     "tenants",
-    "tokens",
+    _TOKENS_NAME,
+    "tokens.lock",
     "trash",
     "writers",
 })
@@ -183,48 +179,29 @@ class LocalArchive(Archive):
         self._sessions.forget(session_ids)
         return freed
 
-    async def keep_token(self, token: AccessToken) -> None:
-        """See `Archive.keep_token`. Each token is a small file named by its ID."""
-        path = self._token_path(token.token_id)
+    async def token_fields(self, tenant: str) -> list[JsonObject]:
+        """See `Archive.token_fields`."""
+        root = self._root if check_tenant(tenant) == self.tenant else self._folder_of(tenant)
+        return [*(await to_thread.run_sync(_read_tokens, root)).values()]
 
-        def work() -> None:
-            with explaining(path, "Writing"):
-                make_folder(path.parent)
-                put_file(path, json.dumps(asdict(token)).encode("ascii"))
-
-        await to_thread.run_sync(work)
-
-    async def token(self, token_id: str, *, tenant: str | None = None) -> AccessToken | None:
-        """See `Archive.token`."""
-        if not _is_token_id(token_id):
-            return None
-        path = self._token_path(token_id)
-        if tenant is not None and check_tenant(tenant) != self.tenant:
-            path = self._folder_of(tenant) / "tokens" / path.name
-        tokens = await to_thread.run_sync(_read_tokens, path.parent, path.name)
-        return tokens[0] if tokens else None
-
-    async def tokens(self) -> list[AccessToken]:
-        """See `Archive.tokens`."""
-        tokens = await to_thread.run_sync(_read_tokens, self._root / "tokens", "*.json")
-        return sorted(tokens, key=lambda token: (token.created_seconds, token.token_id))
-
-    async def revoke_token(self, token_id: str) -> bool:
-        """See `Archive.revoke_token`."""
-        path = self._token_path(token_id)
+    async def store_token(self, token_id: str, fields: JsonObject | None) -> bool:
+        """See `Archive.store_token`. All tokens are in one small file."""
 
         def work() -> bool:
-            with explaining(path, "Deleting"):
-                was_there = path.exists()
-                delete_file(path)
-                if was_there:
-                    sync_folder(path.parent)
+            path = self._root / _TOKENS_NAME
+            with (
+                durable_files.locked(path.with_suffix(".lock")),
+                durable_files.explaining(path, "Writing"),
+            ):
+                tokens = _read_tokens(self._root)
+                was_there = tokens.pop(token_id, None) is not None
+                if fields is not None:
+                    tokens[token_id] = fields
+                if was_there or fields is not None:
+                    durable_files.put_file(path, json.dumps(tokens).encode("ascii"))
             return was_there
 
-        return _is_token_id(token_id) and await to_thread.run_sync(work)
-
-    def _token_path(self, token_id: str) -> Path:
-        return self._root / "tokens" / f"{token_id}.json"
+        return await to_thread.run_sync(work)
 
     async def health(self) -> Health:
         """See `Archive.health`. Reads the whole log."""
@@ -248,15 +225,15 @@ class LocalArchive(Archive):
             session_id = self._opened_index().find_output(output_id)
         except ArchiveError as error:
             _logger.warning("Searching the whole log for output %s: %s", output_id, error)
-            states = [refresh(LocalState(folder=path)) for path in session_folders(self._root)]
+            states = [refresh(LocalState(log_folder=path)) for path in session_folders(self._root)]
             return [state.session_id for state in states if output_id in state.outputs]
         return [] if session_id is None else [session_id]
 
     def prepare(self) -> None:
         """Create the folder if it is missing, and complete a killed deletion. Blocks."""
-        with explaining(self._root, "Creating"):
-            make_folder(self._root)
-            restrict_to_user(self._root, _OWN_NAMES)
+        with durable_files.explaining(self._root, "Creating"):
+            durable_files.make_folder(self._root)
+            durable_files.restrict_to_user(self._root, _OWN_NAMES)
         finish_deletion(self._root)
 
     async def aclose(self) -> None:
@@ -282,7 +259,7 @@ class LocalArchive(Archive):
         """Return the folder of indexes, or a temporary one if that folder is read-only."""
         folder = self._index_root or user_folder("cache") / "index"
         try:
-            make_folder(folder)
+            durable_files.make_folder(folder)
             with tempfile.TemporaryFile(dir=folder):
                 return folder
         except OSError as error:
@@ -301,13 +278,8 @@ class LocalArchive(Archive):
         return await to_thread.run_sync(work, limiter=self._index_limiter)
 
 
-def _is_token_id(token_id: str) -> bool:
-    """Whether the ID has the form of a token ID, which is a safe file name on each system."""
-    return re.fullmatch("[0-9a-f]{1,64}", token_id) is not None
-
-
-def _read_tokens(folder: Path, pattern: str) -> list[AccessToken]:
-    """Return the tokens in the files of a folder that match a pattern."""
-    with explaining(folder, "Reading"):
-        files = [json.loads(path.read_bytes()) for path in folder.glob(pattern)]
-    return [AccessToken.from_json(fields) for fields in files]
+def _read_tokens(root: Path) -> dict[str, JsonObject]:
+    """Return the fields of the tokens in an archive's folder by token ID."""
+    path = root / _TOKENS_NAME
+    with durable_files.explaining(path, "Reading"):
+        return json.loads(path.read_bytes()) if path.exists() else {}

@@ -12,18 +12,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from context_compaction import system
 from context_compaction.errors import ArchiveBusyError, ArchiveError, ArchiveFullError
-from context_compaction.system import (
-    FOLDER_MODE,
-    delete_file,
-    lock_file,
-    open_file,
-    replace_file,
-    rights_of_others,
-    sync_file,
-    sync_folder,
-    unlock_file,
-)
 
 # Long enough for a queue of writers on a slow disk, short enough for a caller to see the error.
 LOCK_TIMEOUT_SECONDS = 20.0
@@ -83,7 +73,7 @@ def locked(path: Path, *, shared: bool = False) -> Generator[None]:
     try:
         yield
     finally:
-        unlock_file(handle)
+        system.unlock_file(handle)
 
 
 def try_lock(path: Path, *, shared: bool = False) -> int | None:
@@ -93,9 +83,9 @@ def try_lock(path: Path, *, shared: bool = False) -> int | None:
         ArchiveError: The lock file cannot be opened.
     """
     with explaining(path, "Locking"):
-        handle = open_file(path, os.O_RDWR | os.O_CREAT)
+        handle = system.open_file(path, os.O_RDWR | os.O_CREAT)
         try:
-            if lock_file(handle, shared=shared):
+            if system.lock_file(handle, shared=shared):
                 return handle
         except BaseException:
             os.close(handle)
@@ -111,7 +101,7 @@ def sync_folders(folder: Path, root: Path) -> None:
     before it synced the parent. If nothing changed, this takes about 0.1 ms (measured on ext4).
     """
     for inner in (folder, *folder.parents):
-        sync_folder(inner)
+        system.sync_folder(inner)
         if inner == root:
             return
 
@@ -121,9 +111,9 @@ def make_folder(folder: Path, *, durable: bool = True) -> None:
     if folder.is_dir():
         return
     make_folder(folder.parent, durable=durable)
-    folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    folder.mkdir(mode=system.FOLDER_MODE, exist_ok=True)
     if durable:
-        sync_folder(folder.parent)
+        system.sync_folder(folder.parent)
 
 
 def restrict_to_user(folder: Path, own_names: frozenset[str]) -> None:
@@ -135,28 +125,18 @@ def restrict_to_user(folder: Path, own_names: frozenset[str]) -> None:
         OSError: The folder cannot be read.
     """
     status = folder.stat()
-    rights = rights_of_others(status)
+    rights = system.rights_of_others(status)
     if not rights:
         return
     is_user_folder = status.st_uid == os.geteuid()
     if is_user_folder and {path.name for path in folder.iterdir()} <= own_names:
-        folder.chmod(FOLDER_MODE)
+        folder.chmod(system.FOLDER_MODE)
     elif rights & 0o022:
         raise ArchiveError(
             f"Other users may write to the archive folder {folder}, so they could replace "
             "conversations. Use a folder of its own, or remove the permission: "
             f"chmod go-w {folder}"
         )
-
-
-def write_all(handle: int, data: bytes | bytearray) -> None:
-    """Write every byte of `data`.
-
-    A full disk first shows as a short write without an error; writing the rest then raises.
-    """
-    view = memoryview(data)
-    while view:
-        view = view[os.write(handle, view) :]
 
 
 def put_file(path: Path, data: bytes) -> None:
@@ -166,18 +146,17 @@ def put_file(path: Path, data: bytes) -> None:
         OSError: The disk is full or refuses the write; no part of the file remains.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
-    handle = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    handle = system.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
-        try:
-            write_all(handle, data)
-            sync_file(handle)
-        finally:
-            os.close(handle)
-        replace_file(temporary, path)
+        with os.fdopen(handle, "wb") as file:  # writes the rest after a short write, or raises
+            file.write(data)
+            file.flush()
+            system.sync_file(handle)
+        system.replace_file(temporary, path)
     except BaseException:
-        delete_file(temporary)
+        system.delete_file(temporary)
         raise
-    sync_folder(path.parent)
+    system.sync_folder(path.parent)
 
 
 def read_at(path: Path, offset: int, size_bytes: int) -> bytes:

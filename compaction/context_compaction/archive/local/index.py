@@ -24,47 +24,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
+from context_compaction.archive.description import Description
 from context_compaction.archive.documents import DocText, doc_text
+from context_compaction.archive.local import index_rows, log
 from context_compaction.archive.local.durable_files import MissingFileError, explaining, read_at
 from context_compaction.archive.local.index_file import IndexFile
-from context_compaction.archive.local.index_rows import (
-    BATCH_BYTES,
-    FAMILY,
-    SCHEMA,
-    VERSION,
-    IndexRow,
-    NewPart,
-    StaleIndexError,
-    indexed_to,
-    insert_rows,
-    last_row_id,
-    remove_sessions,
-    rows_of_part,
-    session_tag,
-)
-from context_compaction.archive.local.log import (
-    BlobStore,
-    decode_body,
-    decode_head,
-    folder_stamps,
-    read_segment,
-    segment_sizes,
-    session_folder,
-    session_folders,
-)
 from context_compaction.archive.progress import report_work
 from context_compaction.archive.retention import StoredSizes
-from context_compaction.archive.search.filters import (
-    CANDIDATES,
-    NEIGHBOR_MESSAGES,
-    Filter,
-    Matches,
-    Row,
-    session_cursor,
-    session_page,
-)
+from context_compaction.archive.search import filters
 from context_compaction.archive.tokenizer import QueryTerm, stems_of_prefix
-from context_compaction.archive.values import NO_SEQ, History, SessionInfo, SessionUsage
+from context_compaction.archive.values import NO_SEQ, History, SessionInfo
 from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoundError
 
 # A folder's time stamp reliably shows later changes only if it is older than this, because some
@@ -75,7 +44,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Doc(Row):
+class Doc(filters.Row):
     """A row and the position of its record's line.
 
     Attributes:
@@ -102,8 +71,8 @@ class SearchIndex:
     def __init__(self, root: Path, index_root: Path) -> None:
         key = blake2b(str(root).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         self.root: Path = root
-        self.blobs: BlobStore = BlobStore(root / "blobs")
-        self._file = IndexFile(index_root / key, SCHEMA, VERSION)
+        self.blobs: log.BlobStore = log.BlobStore(root / "blobs")
+        self._file = IndexFile(index_root / key, index_rows.SCHEMA, index_rows.VERSION)
         self._seen_stamps: dict[str, int] = {}
         self._caught_up: sqlite3.Connection | None = None
 
@@ -127,7 +96,7 @@ class SearchIndex:
                 with self._file.lock():
                     pass  # a process that read the log before the deletion may still be writing
                 self._file.run(self._catch_up)
-        except (ArchiveError, StaleIndexError):
+        except (ArchiveError, index_rows.StaleIndexError):
             self._file.discard()
         return freed
 
@@ -141,7 +110,7 @@ class SearchIndex:
         while True:
             try:
                 return self._file.run(caught_up)
-            except StaleIndexError:
+            except index_rows.StaleIndexError:
                 self._file.discard()
 
     def find_output(self, output_id: str) -> str | None:
@@ -166,40 +135,31 @@ class SearchIndex:
         Raises:
             QueryError: `limit` is below 1, or the cursor is invalid.
         """
-        before = session_cursor(limit, cursor)
+        before = filters.session_cursor(limit, cursor)
 
         def select(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
-            family = "" if family_of is None else f" AND id IN ({FAMILY})"
+            family = "" if family_of is None else f" AND id IN ({index_rows.FAMILY})"
             parameters = () if family_of is None else (family_of,)
             return connection.execute(
-                "SELECT id, session_id, parent, format, (SELECT count(*) FROM doc"
-                f" WHERE doc.session = session.id AND seq != {NO_SEQ} AND start_byte = 0),"
-                " first_seconds, last_seconds, title, text_chars, saved_tokens, host, folder"
-                " FROM session"
-                f" WHERE (last_seconds, id) < (?, ?){family}"
+                f"SELECT id, description FROM session WHERE (last_seconds, id) < (?, ?){family}"
                 " ORDER BY last_seconds DESC, id DESC LIMIT ?",
                 (*before, *parameters, limit + 1),
             ).fetchall()
 
-        return session_page(self.run(select), limit)
+        return filters.session_page(self.run(select), limit)
 
     def stored_sizes(self, blob_bytes: Mapping[str, int]) -> StoredSizes:
         """Return the sizes of all sessions, given those of all large contents by digest."""
 
         def select(connection: sqlite3.Connection) -> StoredSizes:
             sessions = connection.execute(
-                "SELECT session_id, parent, is_retained, (SELECT count(*) FROM doc"
-                f" WHERE doc.session = session.id AND seq != {NO_SEQ} AND start_byte = 0),"
-                " archived_seconds, (SELECT sum(indexed_to) FROM segment"
-                " WHERE segment.session = session.id), title FROM session"
+                "SELECT description, sum(indexed_to) FROM session"
+                " JOIN segment ON segment.session = session.id GROUP BY session.id"
             )
             uses = connection.execute(
                 "SELECT session_id, digest FROM blob_use JOIN session ON session.id = session"
             )
-            usage = (
-                SessionUsage(name, parent, bool(is_retained), *figures)
-                for name, parent, is_retained, *figures in sessions
-            )
+            usage = (Description.from_json(text).usage(size) for text, size in sessions)
             return StoredSizes(usage, uses, blob_bytes)
 
         return self.run(select)
@@ -227,11 +187,11 @@ class SearchIndex:
         Returns the reliable time stamps of the folders in Unix nanoseconds. None if another process
         changed a session meanwhile, so that another pass is needed.
         """
-        stamps = folder_stamps(self.root)
+        stamps = log.folder_stamps(self.root)
         changed = {name for name, _ in stamps.items() ^ self._seen_stamps.items()}
         reliable_until = time.time_ns() - STAMP_NANOSECONDS
         self._remove_stale_sessions(connection, changed)
-        folders = session_folders(self.root, sorted(changed & stamps.keys()))
+        folders = log.session_folders(self.root, sorted(changed & stamps.keys()))
         if len(folders) > 1:
             # A rebuilt index gets the sessions roughly in the order in which they were written.
             folders.sort(key=_last_write_nanoseconds)
@@ -261,65 +221,70 @@ class SearchIndex:
                 (folder,),
             )
             for key, name, end, tail_length, tail_crc in segments.fetchall():
-                path = session_folder(self.root, key) / name
+                path = log.session_folder(self.root, key) / name
                 tail = _read_log(path, end - tail_length, tail_length)
                 if len(tail) != tail_length or zlib.crc32(tail) != tail_crc:
                     stale.add(key)
         if stale:
             with self._file.erasing(connection):
-                remove_sessions(connection, stale)
+                index_rows.remove_sessions(connection, stale)
 
-    def _new_parts(self, connection: sqlite3.Connection, folder: Path) -> Iterator[NewPart]:
-        for segment, size in segment_sizes(folder).items():
-            start = indexed_to(connection, folder.name, segment)
+    def _new_parts(
+        self, connection: sqlite3.Connection, folder: Path
+    ) -> Iterator[index_rows.NewPart]:
+        for segment, size in log.segment_sizes(folder).items():
+            start = index_rows.indexed_to(connection, folder.name, segment)
             while start < size:
                 try:
-                    part = read_segment(
-                        folder, segment, start, limit_bytes=BATCH_BYTES, with_lines=True
+                    part = log.read_segment(
+                        folder, segment, start, limit_bytes=index_rows.BATCH_BYTES, with_lines=True
                     )
                 except MissingFileError:
                     break
                 if part.end == start:
                     break  # a process is still writing, or was killed while writing
-                if size > BATCH_BYTES:
+                if size > index_rows.BATCH_BYTES:
                     report_work(start >> 20, size >> 20, "MB of a session indexed")
-                yield NewPart(folder.name, segment, start, part)
+                yield index_rows.NewPart(folder.name, segment, start, part)
                 start = part.end
 
     def _insert(
-        self, connection: sqlite3.Connection, batch: Sequence[NewPart], numbers: Mapping[str, int]
+        self,
+        connection: sqlite3.Connection,
+        batch: Sequence[index_rows.NewPart],
+        numbers: Mapping[str, int],
     ) -> bool:
         """Index `batch`; return False if another process indexed or deleted a part of it.
 
         `numbers` has the position of each session among those to index, by key.
         """
         is_complete = True
-        rows: list[IndexRow] = []
+        rows: list[index_rows.IndexRow] = []
         try:
             with self._file.transaction(connection):
                 for new in batch:
                     if len(numbers) > 1:
                         report_work(numbers[new.session_key], len(numbers), "sessions indexed")
-                    path = session_folder(self.root, new.session_key) / new.segment
-                    start = indexed_to(connection, new.session_key, new.segment)
+                    path = log.session_folder(self.root, new.session_key) / new.segment
+                    start = index_rows.indexed_to(connection, new.session_key, new.segment)
                     if start == new.start and path.exists():
-                        rows += rows_of_part(connection, self.blobs, new)
+                        rows += index_rows.rows_of_part(connection, self.blobs, new)
                     else:
                         is_complete = False
-                insert_rows(connection, rows)
+                index_rows.insert_rows(connection, rows)
         except MissingFileError:
             return False
         return is_complete
 
 
-def _batches(parts: Iterable[NewPart]) -> Iterator[list[NewPart]]:
+def _batches(parts: Iterable[index_rows.NewPart]) -> Iterator[list[index_rows.NewPart]]:
     """Group parts of the log into batches of about `BATCH_BYTES`."""
-    batch: list[NewPart] = []
+    batch: list[index_rows.NewPart] = []
     size_bytes = 0
     for new in parts:
         batch.append(new)
         size_bytes += new.part.end - new.start
-        if size_bytes >= BATCH_BYTES:
+        if size_bytes >= index_rows.BATCH_BYTES:
             yield batch
             batch, size_bytes = [], 0
     if batch:
@@ -363,7 +328,9 @@ class IndexRows:
         row_count: Number of rows, including removed rows.
     """
 
-    def __init__(self, index: SearchIndex, connection: sqlite3.Connection, allowed: Filter) -> None:
+    def __init__(
+        self, index: SearchIndex, connection: sqlite3.Connection, allowed: filters.Filter
+    ) -> None:
         """Compile the filter.
 
         Raises:
@@ -374,33 +341,27 @@ class IndexRows:
         self._allowed = allowed
         self._match = _match_of(connection, allowed)
         self._ids = None if allowed.within is None else _rows_of(connection, allowed)
-        self.row_count: int = last_row_id(connection)
+        self.row_count: int = index_rows.last_row_id(connection)
 
-    def candidates(self, term: QueryTerm) -> Matches:
+    def candidates(self, term: QueryTerm) -> filters.Matches:
         """See `Rows.candidates`."""
         expression = _expression_of(term)
-        rows = self._select(expression, CANDIDATES, "bm25(fts, 1.0, 1.0, 0.0, 0.0)")
+        rows = self._select(expression, filters.CANDIDATES, "bm25(fts, 1.0, 1.0, 0.0, 0.0)")
         if not rows:
-            return Matches({}, self._count(expression), is_complete=True)
-        is_complete = len(rows) < CANDIDATES
+            return filters.Matches({}, self._count(expression), is_complete=True)
+        is_complete = len(rows) < filters.CANDIDATES
         count = len(rows) if is_complete and self._allowed.is_open else self._count(expression)
         # FTS5 has already multiplied by this weight, which is at least 1e-6.
         weight = max(math.log((self.row_count - count + 0.5) / (count + 0.5)), 1e-6)
-        return Matches({doc_id: -score / weight for doc_id, score in rows}, count, is_complete)
+        shares = {doc_id: -score / weight for doc_id, _, score in rows}
+        return filters.Matches(shares, count, is_complete)
 
-    def newest(self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False) -> list[int]:
+    def newest(
+        self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False
+    ) -> dict[int, float]:
         """See `Rows.newest`."""
         expression = (" AND " if every else " OR ").join(map(_expression_of, terms))
-        return [doc_id for doc_id, _ in self._select(expression, limit)]
-
-    def by_time(self, ids: Sequence[int]) -> list[int]:
-        """See `Rows.by_time`."""
-        times = self._connection.execute(
-            "SELECT id FROM doc WHERE id IN (SELECT value FROM json_each(?))"
-            " ORDER BY seconds DESC, id DESC",
-            (json.dumps(ids),),
-        )
-        return [doc_id for (doc_id,) in times]
+        return {doc_id: seconds for doc_id, seconds, _ in self._select(expression, limit)}
 
     def docs(self, ids: Sequence[int]) -> list[Doc]:
         """See `Rows.docs`."""
@@ -415,28 +376,19 @@ class IndexRows:
         docs = {row[0]: Doc(*row) for row in rows}
         return [docs[doc_id] for doc_id in ids if doc_id in docs]
 
-    def next_doc(self, doc: Doc) -> Doc | None:
-        """See `Rows.next_doc`."""
-        row = self._connection.execute(
-            "SELECT next.id FROM doc JOIN doc AS next ON next.session = doc.session"
-            " AND next.seq = doc.seq + 1 WHERE doc.id = ?",
-            (doc.doc_id,),
-        ).fetchone()
-        return None if row is None else next(iter(self.docs(row)), None)
-
     def read(self, doc: Doc) -> DocText | None:
         """See `Rows.read`."""
         blobs = self._index.blobs
-        path = session_folder(self._index.root, doc.session_key) / doc.segment
+        path = log.session_folder(self._index.root, doc.session_key) / doc.segment
         line = _read_log(path, doc.offset, doc.length)
         try:
-            head = decode_head(line)
+            head = log.decode_head(line)
             if head is None or (head.get("seq", NO_SEQ), head.get("id")) != (
                 doc.seq,
                 doc.output_id,
             ):
                 return None
-            body = decode_body(line, blobs.get)
+            body = log.decode_body(line, blobs.get)
             return doc_text(head, body, doc.start_byte, doc.size_bytes, blobs)
         except (ArchiveDamagedError, NotFoundError, MissingFileError):
             return None  # the doctor command reports damage; a search ignores it
@@ -444,21 +396,16 @@ class IndexRows:
     def near(self, ids: Sequence[int]) -> Iterable[tuple[int, int, int]]:
         """See `Rows.near`."""
         return self._connection.execute(
-            "SELECT doc.id, near.id, abs(near.seq - doc.seq) FROM doc JOIN doc AS near"
+            "SELECT doc.id, near.id, near.seq - doc.seq FROM doc JOIN doc AS near"
             " ON near.session = doc.session AND near.seq BETWEEN doc.seq - ?1 AND doc.seq + ?1"
             " WHERE doc.seq >= 0 AND near.seq >= 0 AND near.seq != doc.seq"
             " AND doc.id IN (SELECT value FROM json_each(?2))"
             " AND (?3 IS NULL OR near.id IN (SELECT value FROM json_each(?3)))",
-            (NEIGHBOR_MESSAGES, json.dumps(ids), self._ids),
+            (filters.NEIGHBOR_MESSAGES, json.dumps(ids), self._ids),
         )
 
-    def newest_docs(self, terms: Sequence[QueryTerm], limit: int) -> list[Doc]:
-        """See `Rows.newest_docs`."""
-        expression = " AND ".join(map(_expression_of, terms))
-        return self.docs([doc_id for doc_id, _ in self._select(expression, limit)])
-
     def _select(self, expression: str, limit: int, score: str = "0") -> list[tuple[Any, ...]]:
-        """Return the newest `limit` matches of an FTS5 expression, newest first, with scores."""
+        """Return ID, time and score of the newest `limit` matches of an FTS5 expression."""
         match = " AND ".join(f"({part})" for part in (expression, self._match) if part)
         excluded = _any_tag(self._allowed.without_tags)
         if not match:
@@ -474,7 +421,7 @@ class IndexRows:
         allowed = self._allowed
         times = allowed.since_seconds, allowed.until_seconds
         return self._connection.execute(
-            f"SELECT {doc_id}, {score} FROM {source}"
+            f"SELECT {doc_id}, seconds, {score} FROM {source}"
             f" AND {doc_id} <= ?2 AND seconds BETWEEN ?3 AND ?4"
             f" AND (?5 IS NULL OR {doc_id} IN (SELECT value FROM json_each(?5)))"
             f" ORDER BY {doc_id} DESC LIMIT ?6",
@@ -489,14 +436,14 @@ class IndexRows:
         return int(count)
 
 
-def _match_of(connection: sqlite3.Connection, allowed: Filter) -> str:
+def _match_of(connection: sqlite3.Connection, allowed: filters.Filter) -> str:
     """Return the FTS5 expression of a filter; empty if the filter passes all rows."""
     groups: list[str] = []
     if allowed.session_id is not None:
-        family = connection.execute(FAMILY, (allowed.session_id,)).fetchall()
+        family = connection.execute(index_rows.FAMILY, (allowed.session_id,)).fetchall()
         if not family:
             raise NotFoundError.of_session(allowed.session_id)
-        groups.append(_any_tag([session_tag(session) for (session,) in family]))
+        groups.append(_any_tag([index_rows.session_tag(session) for (session,) in family]))
     groups += [_any_tag([tag]) for tag in allowed.tags]
     if allowed.path is not None:
         groups.append(f'{{words paths}} : "{" ".join(allowed.path.words)}"')
@@ -522,7 +469,7 @@ def _expression_of(term: QueryTerm) -> str:
     return f"({' OR '.join(expressions)})"
 
 
-def _rows_of(connection: sqlite3.Connection, allowed: Filter) -> str:
+def _rows_of(connection: sqlite3.Connection, allowed: filters.Filter) -> str:
     """Return the row IDs of the messages and outputs of one branch, as a JSON list."""
     history = allowed.within or History("", ())
     rows = connection.execute(

@@ -14,12 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from context_compaction.archive.local.durable_files import (
-    explaining,
-    locked,
-    make_folder,
-    put_file,
-)
+from context_compaction.archive.local import durable_files
 from context_compaction.errors import ArchiveBusyError, ArchiveError, ArchiveFullError
 from context_compaction.system import FILE_MODE, delete_if_closed
 
@@ -73,7 +68,7 @@ class IndexFile:
 
     def lock(self) -> AbstractContextManager[None]:
         """Return a context manager that prevents other processes from writing to the index."""
-        return locked(self.folder / "index.lock")
+        return durable_files.locked(self.folder / "index.lock")
 
     @contextmanager
     def transaction(self, connection: sqlite3.Connection) -> Generator[None]:
@@ -107,13 +102,13 @@ class IndexFile:
             self._disconnect()
             # SQLite removes the write-ahead log when the last connection closes.
             if path.exists() and not _wal_path(path).exists():
-                put_file(self.folder / "SEAL", _seal(path).encode())
+                durable_files.put_file(self.folder / "SEAL", _seal(path).encode())
 
     def discard(self) -> None:
         """Remove the database. A process that has it open creates a new one at its next call."""
         if not self.folder.is_dir():
             return
-        with self.lock(), explaining(self.folder, "Deleting in"):
+        with self.lock(), durable_files.explaining(self.folder, "Deleting in"):
             self._disconnect()
             self._remove()
             if self._current_name() is not None:  # another process has it open on Windows
@@ -123,8 +118,8 @@ class IndexFile:
         """Return a connection to the current database; reconnect if the file was replaced."""
         if self._connection is not None and self._current_name() == self._name:
             return self._connection
-        with explaining(self.folder, "Creating"):
-            make_folder(self.folder)
+        with durable_files.explaining(self.folder, "Creating"):
+            durable_files.make_folder(self.folder)
         with self.lock():
             self._disconnect()
             try:
@@ -168,8 +163,8 @@ class IndexFile:
 
     def _replace(self) -> sqlite3.Connection:
         """Create an empty database with a new name and remove the others."""
-        with explaining(self.folder, "Writing"):
-            make_folder(self.folder)
+        with durable_files.explaining(self.folder, "Writing"):
+            durable_files.make_folder(self.folder)
             self._remove()
             connection = self._connect(self._next_name())
             connection.executescript(f"BEGIN; {self._schema} COMMIT;")
@@ -178,7 +173,7 @@ class IndexFile:
 
     def _connect(self, name: str) -> sqlite3.Connection:
         path = self.folder / name
-        with explaining(path, "Creating"):
+        with durable_files.explaining(path, "Creating"):
             path.touch(mode=FILE_MODE)
         self._name = name
         self._connection = connection = sqlite3.connect(

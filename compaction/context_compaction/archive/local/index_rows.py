@@ -5,20 +5,12 @@ Row IDs grow in the order of indexing; within one transaction they are ordered b
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from context_compaction.archive.documents import (
-    HOST_TOOL,
-    MIN_DOC_TERMS,
-    TITLE_TOOL,
-    IndexedPart,
-    host_and_folder,
-    parts_of_records,
-    title_of,
-)
+from context_compaction.archive.description import Description
+from context_compaction.archive.documents import MIN_DOC_TERMS, IndexedPart, parts_of_records
 from context_compaction.archive.local.log import BLOB_REFERENCE, BlobStore, SegmentPart, decode_body
 from context_compaction.archive.records import LoggedRecord
 from context_compaction.archive.search.filters import INDEX_VERSION, tags_of
@@ -27,7 +19,7 @@ from context_compaction.archive.values import NO_SEQ
 
 # FTS5 can delete rows of a contentless table since this version.
 CAN_DELETE_ROWS: bool = sqlite3.sqlite_version_info >= (3, 43)
-VERSION = f"10.{CAN_DELETE_ROWS:d}.{INDEX_VERSION}"
+VERSION = f"11.{CAN_DELETE_ROWS:d}.{INDEX_VERSION}"
 BATCH_BYTES = 8 * 1024 * 1024  # log bytes per transaction, so that the lock is never held for long
 
 # A hash table for the words of a whole transaction (default: 1 MB) saves a quarter of the time,
@@ -39,11 +31,7 @@ INSERT INTO fts (fts, rank) VALUES ('hashsize', {16 * 1024 * 1024});
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE session (
     id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, session_id TEXT NOT NULL, parent TEXT,
-    format TEXT NOT NULL, title TEXT NOT NULL, title_seq INTEGER NOT NULL,
-    first_seconds REAL NOT NULL, last_seconds REAL NOT NULL,
-    text_chars INTEGER NOT NULL, saved_tokens INTEGER NOT NULL,
-    host TEXT NOT NULL, folder TEXT NOT NULL,
-    archived_seconds REAL NOT NULL, is_retained INTEGER NOT NULL, retained_number INTEGER NOT NULL
+    last_seconds REAL NOT NULL, description TEXT NOT NULL
 );
 CREATE TABLE blob_use (
     session INTEGER NOT NULL, digest TEXT NOT NULL, PRIMARY KEY (session, digest)
@@ -68,26 +56,9 @@ CREATE TABLE stamp (folder TEXT PRIMARY KEY, nanoseconds INTEGER NOT NULL) WITHO
 """
 
 _UPSERT_SESSION = """
-INSERT INTO session (key, session_id, parent, format, title, title_seq, first_seconds, last_seconds,
-    text_chars, saved_tokens, host, folder, archived_seconds, is_retained, retained_number)
-VALUES (:key, :session_id, :parent, :format, :title, :title_seq, :first, :last,
-    :text_chars, :saved_tokens, :host, :folder, :archived, :is_retained, :retained_number)
-ON CONFLICT (key) DO UPDATE SET
-    session_id = coalesce(nullif(excluded.session_id, ''), session_id),
-    parent = coalesce(parent, excluded.parent),
-    format = coalesce(nullif(excluded.format, ''), format),
-    title = iif(excluded.title_seq <= title_seq, excluded.title, title),
-    title_seq = min(title_seq, excluded.title_seq),
-    first_seconds = min(first_seconds, excluded.first_seconds),
-    last_seconds = max(last_seconds, excluded.last_seconds),
-    text_chars = text_chars + excluded.text_chars,
-    saved_tokens = saved_tokens + excluded.saved_tokens,
-    host = coalesce(nullif(excluded.host, ''), host),
-    folder = coalesce(nullif(excluded.folder, ''), folder),
-    archived_seconds = max(archived_seconds, excluded.archived_seconds),
-    is_retained = iif(excluded.retained_number > retained_number, excluded.is_retained,
-        is_retained),
-    retained_number = max(retained_number, excluded.retained_number)
+INSERT INTO session (key, session_id, parent, last_seconds, description) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET session_id = excluded.session_id, parent = excluded.parent,
+    last_seconds = excluded.last_seconds, description = excluded.description
 RETURNING id
 """
 _UPSERT_SEGMENT = """
@@ -164,7 +135,7 @@ def rows_of_part(
     get = blobs.get
     bodies = ((record.head, partial(decode_body, line, get)) for record, line in lines)
     texts = list(parts_of_records(bodies, blobs))
-    (session,) = connection.execute(_UPSERT_SESSION, _session_row(new, texts)).fetchone()
+    session = _session_of_part(connection, new)
     (segment,) = connection.execute(
         _UPSERT_SEGMENT, (session, new.segment, part.end, part.tail_length, part.tail_crc)
     ).fetchone()
@@ -178,33 +149,19 @@ def rows_of_part(
             yield IndexRow(order, session, segment, record, text)
 
 
-def _session_row(new: NewPart, texts: Sequence[Sequence[IndexedPart]]) -> Mapping[str, Any]:
-    """Return the columns of the session that the records of a part set."""
-    row: dict[str, Any] = {"key": new.session_key, "session_id": "", "parent": None, "format": ""}
-    row |= {"title": "", "title_seq": 1 << 62, "text_chars": 0, "saved_tokens": 0}
-    row |= {"host": "", "folder": "", "archived": 0.0, "is_retained": False, "retained_number": -1}
-    for record, parts in zip(new.part.records, texts, strict=True):
-        head = record.head
-        archived_seconds = float(head.get("at") or head["ts"])
-        row["archived"] = max(row["archived"], archived_seconds)
-        if head["kind"] == "session":
-            row |= {"session_id": head["session"], "parent": head["parent"]}
-        elif head["kind"] == "message":
-            row["format"] = head["format"]
-            row["text_chars"] += sum(len(part.text) for part in parts)
-            if head["role"] == "user" and head["seq"] < row["title_seq"]:
-                title = title_of(parts[0].text)
-                row |= {"title": title, "title_seq": head["seq"]} if title else {}
-        elif head["kind"] == "output" and head["tool"] == TITLE_TOOL:
-            row |= {"title": title_of(parts[0].text), "title_seq": -1}
-        elif head["kind"] == "output" and head["tool"] == HOST_TOOL:
-            row["host"], row["folder"] = host_and_folder(parts[0].text)
-        elif head["kind"] == "receipt":
-            row["saved_tokens"] += head.get("saved", 0)
-        elif head["kind"] == "pin" and head["n"] > row["retained_number"]:
-            row |= {"is_retained": head["pinned"], "retained_number": head["n"]}
-    times = [float(record.head["ts"]) for record in new.part.records]
-    return row | {"first": min(times, default=0.0), "last": max(times, default=0.0)}
+def _session_of_part(connection: sqlite3.Connection, new: NewPart) -> int:
+    """Add the records of a part to the description of their session; return its row ID."""
+    row = connection.execute(
+        "SELECT description FROM session WHERE key = ?", (new.session_key,)
+    ).fetchone()
+    description = Description() if row is None else Description.from_json(row[0])
+    for record in new.part.records:
+        description.learn_head(record.head)
+    values = description.session_id, description.parent_session_id, description.last_seconds
+    (session,) = connection.execute(
+        _UPSERT_SESSION, (new.session_key, *values, description.to_json())
+    ).fetchone()
+    return int(session)
 
 
 def insert_rows(connection: sqlite3.Connection, rows: list[IndexRow]) -> None:

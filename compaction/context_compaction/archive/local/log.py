@@ -28,22 +28,15 @@ import platform
 import re
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from context_compaction.archive.local.durable_files import (
-    explaining,
-    ignoring_missing_permission,
-    make_folder,
-    put_file,
-    read_at,
-    sync_folders,
-    try_lock,
-    write_all,
-)
+from context_compaction.archive.local import durable_files
 from context_compaction.archive.progress import report_work
 from context_compaction.archive.records import (
     Blobs,
@@ -54,15 +47,13 @@ from context_compaction.archive.records import (
     pack,
     parse_body,
 )
-from context_compaction.errors import ArchiveBusyError, ArchiveDamagedError, NotFoundError
+from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages.model import JsonObject
 from context_compaction.system import FOLDER_MODE, open_file, status_of, sync_folder, sync_path
 
 _OPENING = b'{"crc":"'
 _CRC_END = len(_OPENING) + 8
 _BODY = b',"body":'
-# Adjacent lines are read together until they have this many bytes, which bounds the memory.
-_READ_BYTES = 1024 * 1024
 # A read of more lines than this reports its progress, as often as this.
 _REPORT_LINES = 2_000
 # As records.py writes them. Quotes in strings are escaped, so only a key in the host's JSON can
@@ -116,8 +107,6 @@ def _verified_rest(line: bytes) -> bytes | None:
     return rest
 
 
-SEGMENT_BYTES = 64 * 1024 * 1024
-WRITER_NAMES = 4096
 LOCK_NAME = "lock"
 
 
@@ -137,7 +126,7 @@ def segment_sizes(folder: Path) -> dict[str, int]:
     Raises:
         ArchiveError: The folder cannot be read.
     """
-    with explaining(folder, "Reading"):
+    with durable_files.explaining(folder, "Reading"):
         try:
             with os.scandir(folder) as entries:
                 return {
@@ -155,7 +144,7 @@ def _check_root(root: Path) -> None:
 
     A missing session is normal, but an archive that was moved or removed is not an empty archive.
     """
-    with explaining(root, "Opening the archive"):
+    with durable_files.explaining(root, "Opening the archive"):
         root.stat()
 
 
@@ -202,7 +191,7 @@ def read_segment(
     damaged: list[int] = []
     end = position = start
     tail = b""
-    with explaining(path, "Reading"), path.open("rb") as file:
+    with durable_files.explaining(path, "Reading"), path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(start)
         for number, line in enumerate(file, start=1):
@@ -234,7 +223,7 @@ def read_segment(
 def read_bodies(
     folder: Path, places: Sequence[LinePlace], get_blob: Callable[[str], bytes]
 ) -> list[Any]:
-    """Return the bodies of records, in order; adjacent lines are read together.
+    """Return the bodies of records, in order.
 
     Args:
         folder: The session's folder.
@@ -246,34 +235,18 @@ def read_bodies(
         ArchiveError: A segment cannot be read.
     """
     bodies: list[Any] = []
-    start = 0
-    while start < len(places):
-        stop, size_bytes = start + 1, places[start].length
-        while stop < len(places) and size_bytes < _READ_BYTES:
-            before, place = places[stop - 1], places[stop]
-            if (place.segment, place.offset) != (before.segment, before.offset + before.length):
-                break
-            stop, size_bytes = stop + 1, size_bytes + place.length
-        bodies += _read_adjacent(folder, places[start:stop], size_bytes, get_blob)
-        start = stop
-        if len(places) > _REPORT_LINES:
-            report_work(stop, len(places), "messages read")
+    for segment, group in groupby(places, key=attrgetter("segment")):
+        path = folder / segment
+        with durable_files.explaining(path, "Reading"), path.open("rb") as file:
+            for place in group:
+                file.seek(place.offset)
+                try:
+                    bodies.append(decode_body(file.read(place.length), get_blob))
+                except ArchiveDamagedError as error:
+                    raise ArchiveDamagedError(f"{path} at byte {place.offset}: {error}") from error
+                if len(bodies) % _REPORT_LINES == 0 or len(bodies) == len(places) > _REPORT_LINES:
+                    report_work(len(bodies), len(places), "messages read")
     return bodies
-
-
-def _read_adjacent(
-    folder: Path, places: Sequence[LinePlace], size_bytes: int, get_blob: Callable[[str], bytes]
-) -> Iterator[Any]:
-    """Yield the bodies of adjacent lines, which have `size_bytes` together."""
-    path, first = folder / places[0].segment, places[0].offset
-    with explaining(path, "Reading"):
-        data = read_at(path, first, size_bytes)
-    for place in places:
-        line = data[place.offset - first : place.offset - first + place.length]
-        try:
-            yield decode_body(line, get_blob)
-        except ArchiveDamagedError as error:
-            raise ArchiveDamagedError(f"{path} at byte {place.offset}: {error}") from error
 
 
 def session_folders(root: Path, prefixes: Iterable[str] | None = None) -> list[Path]:
@@ -283,7 +256,7 @@ def session_folders(root: Path, prefixes: Iterable[str] | None = None) -> list[P
         ArchiveError: A folder cannot be read.
     """
     outer = root / "sessions"
-    with explaining(outer, "Listing"):
+    with durable_files.explaining(outer, "Listing"):
         if prefixes is None:
             prefixes = sorted(path.name for path in outer.iterdir()) if outer.is_dir() else []
         groups = (sorted((outer / prefix).iterdir()) for prefix in prefixes)
@@ -310,32 +283,21 @@ def append_records(
         ArchiveError: The segment cannot be written.
     """
     path = session_folder(root, key) / segment
-    with explaining(path, "Writing"):
+    places: list[LinePlace] = []
+    offset = expected_size
+    with durable_files.explaining(path, "Writing"):
         handle = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
-            return _append_lines(handle, segment, expected_size, records)
+            # A buffer, because a first call may contain a very long message list.
+            with os.fdopen(handle, "wb", buffering=1024 * 1024) as file:
+                for count, record in enumerate(records, start=1):
+                    line = encode_line(record, last=count == len(records))
+                    places.append(LinePlace(segment, offset, len(line)))
+                    offset += len(line)
+                    file.write(line)
         except BaseException:
-            os.ftruncate(handle, expected_size)
+            os.truncate(path, expected_size)
             raise
-        finally:
-            os.close(handle)
-
-
-def _append_lines(
-    handle: int, segment: str, offset: int, records: Sequence[Record]
-) -> list[LinePlace]:
-    places: list[LinePlace] = []
-    pending = bytearray()
-    for index, record in enumerate(records):
-        line = encode_line(record, last=index == len(records) - 1)
-        places.append(LinePlace(segment, offset, len(line)))
-        offset += len(line)
-        pending += line
-        # Written in parts because a first call may contain a very long message list.
-        if len(pending) >= 1024 * 1024:
-            write_all(handle, pending)
-            pending = bytearray()
-    write_all(handle, pending)
     return places
 
 
@@ -351,11 +313,11 @@ def sync_segments(root: Path, key: str, segments: Collection[str], *, with_names
     """
     folder = session_folder(root, key)
     for segment in segments:
-        with explaining(folder / segment, "Syncing"):
+        with durable_files.explaining(folder / segment, "Syncing"):
             sync_path(folder / segment)
     if with_names:
-        with explaining(folder, "Syncing"):
-            sync_folders(folder, root)
+        with durable_files.explaining(folder, "Syncing"):
+            durable_files.sync_folders(folder, root)
     notify_searchers(folder)
 
 
@@ -369,7 +331,10 @@ def notify_searchers(folder: Path) -> None:
     """
     # In nanoseconds, because the kernel's own stamps are only as precise as its clock ticks.
     now = time.time_ns()
-    with explaining(folder.parent, "Syncing"), ignoring_missing_permission():
+    with (
+        durable_files.explaining(folder.parent, "Syncing"),
+        durable_files.ignoring_missing_permission(),
+    ):
         os.utime(folder.parent, ns=(now, now))
 
 
@@ -380,23 +345,13 @@ def folder_stamps(root: Path) -> dict[str, int]:
         ArchiveError: The folder cannot be read.
     """
     outer = root / "sessions"
-    with explaining(outer, "Reading"):
+    with durable_files.explaining(outer, "Reading"):
         try:
             with os.scandir(outer) as entries:
                 return {entry.name: status_of(entry).st_mtime_ns for entry in entries}
         except FileNotFoundError:
             _check_root(root)
             return {}
-
-
-def truncate_segment(folder: Path, segment: str, size_bytes: int) -> None:
-    """Remove everything after the first `size_bytes` of a segment; the caller is its writer.
-
-    Raises:
-        ArchiveError: The segment cannot be written.
-    """
-    with explaining(folder / segment, "Writing"):
-        os.truncate(folder / segment, size_bytes)
 
 
 def claim_writer(root: Path) -> tuple[str, int]:
@@ -406,22 +361,16 @@ def claim_writer(root: Path) -> tuple[str, int]:
     instead of adding a new file for each call.
 
     Raises:
-        ArchiveBusyError: Every name is in use.
         ArchiveError: The lock file cannot be created.
     """
     folder = root / "writers"
     machine = blake2b(platform.node().encode(), digest_size=4).hexdigest()
-    with explaining(folder, "Creating a writer's lock in"):
-        make_folder(folder)
-        for number in range(WRITER_NAMES):
-            name = f"{machine}-{number:03x}"
-            lock = try_lock(folder / f"{name}.lock")
-            if lock is not None:
-                return name, lock
-    raise ArchiveBusyError(
-        f"{WRITER_NAMES} processes on this machine already write to {root}. "
-        "Stop the processes that you no longer need."
-    )
+    with durable_files.explaining(folder, "Creating a writer's lock in"):
+        durable_files.make_folder(folder)
+        number = 0
+        while (lock := durable_files.try_lock(folder / f"{machine}-{number:03x}.lock")) is None:
+            number += 1
+    return f"{machine}-{number:03x}", lock
 
 
 class BlobStore(Blobs):
@@ -442,11 +391,11 @@ class BlobStore(Blobs):
         """
         digest = sha256(data).hexdigest()
         path = self._path(digest)
-        with explaining(path, "Writing"):
+        with durable_files.explaining(path, "Writing"):
             self._make_durable(self._folder)
             self._make_durable(path.parent)
             if not path.exists():
-                put_file(path, pack(data))
+                durable_files.put_file(path, pack(data))
                 return digest
             # Another process may have written it, and its name may not be durable yet.
             sync_folder(path.parent)
@@ -456,14 +405,14 @@ class BlobStore(Blobs):
     def _make_durable(self, folder: Path) -> None:
         """Create `folder` and make its name durable; once, because it is never removed."""
         if folder not in self._durable:
-            make_folder(folder.parent)
+            durable_files.make_folder(folder.parent)
             folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
             sync_folder(folder.parent)  # also if another process has created the folder
             self._durable.add(folder)
 
     def _packed(self, digest: str) -> bytes:
         path = self._path(digest)
-        with explaining(path, "Reading"):
+        with durable_files.explaining(path, "Reading"):
             try:
                 return path.read_bytes()
             except FileNotFoundError:

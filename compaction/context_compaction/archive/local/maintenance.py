@@ -11,34 +11,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from context_compaction.archive.local.durable_files import (
-    explaining,
-    locked,
-    make_folder,
-    read_at,
-    try_lock,
-)
-from context_compaction.archive.local.log import (
-    BLOB_REFERENCE,
-    LOCK_NAME,
-    notify_searchers,
-    read_segment,
-    segment_sizes,
-    session_folder,
-    session_folders,
-    session_key,
-)
+from context_compaction import system
+from context_compaction.archive.local import durable_files, log
 from context_compaction.archive.local.sessions import LocalState, refresh
 from context_compaction.archive.values import Health
 from context_compaction.errors import NotFoundError
 from context_compaction.request import check_session_id
-from context_compaction.system import (
-    delete_file,
-    delete_folder,
-    replace_file,
-    sync_folder,
-    unlock_file,
-)
 
 _TRASH_NAME = "trash"
 
@@ -57,15 +35,15 @@ class BlobReferences:
         Raises:
             ArchiveError: The log cannot be read.
         """
-        for folder in session_folders(self._root):
+        for folder in log.session_folders(self._root):
             digests = self.by_session.setdefault(folder.name, set())
-            for segment, size in segment_sizes(folder).items():
+            for segment, size in log.segment_sizes(folder).items():
                 path = folder / segment
                 start = self._read_to.get(path, 0)
-                with explaining(path, "Reading"):
-                    data = read_at(path, start, size - start)
+                with durable_files.explaining(path, "Reading"):
+                    data = durable_files.read_at(path, start, size - start)
                 self._read_to[path] = start + data.rfind(b"\n") + 1  # reads a torn line again
-                digests.update(digest.decode() for digest in BLOB_REFERENCE.findall(data))
+                digests.update(digest.decode() for digest in log.BLOB_REFERENCE.findall(data))
 
 
 def delete_sessions(root: Path, session_ids: Sequence[str]) -> int:
@@ -80,13 +58,13 @@ def delete_sessions(root: Path, session_ids: Sequence[str]) -> int:
         ArchiveBusyError: Other processes kept writing for too long.
         ArchiveError: A folder or file cannot be read or removed.
     """
-    keys = [session_key(check_session_id(session_id)) for session_id in session_ids]
+    keys = [log.session_key(check_session_id(session_id)) for session_id in session_ids]
     for session_id, key in zip(session_ids, keys, strict=True):
-        if not refresh(LocalState(folder=session_folder(root, key))).exists:
+        if not refresh(LocalState(log_folder=log.session_folder(root, key))).exists:
             raise NotFoundError.of_session(session_id)
     references = BlobReferences(root)
     references.update()
-    with locked(root / LOCK_NAME):
+    with durable_files.locked(root / log.LOCK_NAME):
         return _delete(root, keys, references)
 
 
@@ -99,35 +77,35 @@ def finish_deletion(root: Path) -> None:
     # A user who may only read leaves it to the next user who may write.
     if not (root / _TRASH_NAME).exists() or not os.access(root, os.W_OK):
         return
-    lock = try_lock(root / LOCK_NAME)
+    lock = durable_files.try_lock(root / log.LOCK_NAME)
     if lock is None:
         return
     try:
         _delete(root, (), BlobReferences(root))
     finally:
-        unlock_file(lock)
+        system.unlock_file(lock)
 
 
 def _delete(root: Path, keys: Sequence[str], references: BlobReferences) -> int:
     """See `delete_sessions`; the caller holds the archive's lock."""
     trash = root / _TRASH_NAME
     freed = 0
-    with explaining(root, "Deleting in"):
+    with durable_files.explaining(root, "Deleting in"):
         references.update()
-        delete_folder(trash)  # from a killed deletion
-        make_folder(trash)
+        system.delete_folder(trash)  # from a killed deletion
+        durable_files.make_folder(trash)
         for key in keys:
-            folder = session_folder(root, key)
-            freed += sum(segment_sizes(folder).values())
-            delete_folder(root / "hooks" / key)  # notes of the hosts' hooks on the session
+            folder = log.session_folder(root, key)
+            freed += sum(log.segment_sizes(folder).values())
+            system.delete_folder(root / "hooks" / key)  # notes of the hosts' hooks on the session
             with suppress(FileNotFoundError):
-                replace_file(folder, trash / key)
-                sync_folder(folder.parent)
-                notify_searchers(folder)
+                system.replace_file(folder, trash / key)
+                system.sync_folder(folder.parent)
+                log.notify_searchers(folder)
             references.by_session.pop(key, None)
-        sync_folder(trash)
+        system.sync_folder(trash)
         freed += _remove_unreferenced(root, set[str]().union(*references.by_session.values()))
-        delete_folder(trash)
+        system.delete_folder(trash)
     return freed
 
 
@@ -138,13 +116,13 @@ def _remove_unreferenced(root: Path, digests: Iterable[str]) -> int:
     for path in (root / "blobs").glob("??/*"):
         if path.name not in referenced:
             freed += path.stat().st_size
-            delete_file(path)
+            system.delete_file(path)
     return freed
 
 
 def blob_bytes(root: Path) -> dict[str, int]:
     """Return the size of each blob file in bytes, by digest."""
-    with explaining(root, "Measuring"):
+    with durable_files.explaining(root, "Measuring"):
         return {path.stem: path.stat().st_size for path in (root / "blobs").glob("??/*.zst")}
 
 
@@ -159,10 +137,10 @@ def examine(root: Path, index_folder: Path) -> Health:
     problems: list[str] = []
     sessions: set[str] = set()
     log_bytes = 0
-    for folder in session_folders(root):
-        for segment, size in segment_sizes(folder).items():
+    for folder in log.session_folders(root):
+        for segment, size in log.segment_sizes(folder).items():
             log_bytes += size
-            part = read_segment(folder, segment)
+            part = log.read_segment(folder, segment)
             problems += [
                 f"{folder / segment}: line {line} does not match its checksum and is ignored."
                 for line in part.damaged_lines

@@ -4,6 +4,7 @@ All methods block. Calls on different sessions may run in several threads at onc
 ensures that calls on one session run one after the other.
 """
 
+import os
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,21 +13,8 @@ from threading import Lock
 from typing import Any
 
 from context_compaction.archive.histories import MessageNode
+from context_compaction.archive.local import log
 from context_compaction.archive.local.durable_files import explaining, locked, make_folder
-from context_compaction.archive.local.log import (
-    LOCK_NAME,
-    SEGMENT_BYTES,
-    BlobStore,
-    append_records,
-    claim_writer,
-    read_bodies,
-    read_segment,
-    segment_sizes,
-    session_folder,
-    session_key,
-    sync_segments,
-    truncate_segment,
-)
 from context_compaction.archive.records import LoggedRecord, Record
 from context_compaction.archive.transcript_state import (
     StateCache,
@@ -42,13 +30,13 @@ class LocalState(TranscriptState):
     """The record heads of one session; `refresh` adds what was written since.
 
     Attributes:
-        folder: Folder of the session's segments.
+        log_folder: Folder of the session's segments.
         sizes: Size of each segment in bytes at the last refresh.
         read_to: Offset in bytes up to which each segment was read.
         synced_to: Offset in bytes up to which this process knows each segment to be durable.
     """
 
-    folder: Path = field(kw_only=True)
+    log_folder: Path = field(kw_only=True)
     sizes: dict[str, int] = field(default_factory=dict[str, int])
     read_to: dict[str, int] = field(default_factory=dict[str, int])
     synced_to: dict[str, int] = field(default_factory=dict[str, int])
@@ -60,14 +48,14 @@ def refresh(state: LocalState) -> LocalState:
     Raises:
         ArchiveError: The session's folder cannot be read.
     """
-    sizes = segment_sizes(state.folder)
+    sizes = log.segment_sizes(state.log_folder)
     if any(sizes.get(segment, 0) < read_to for segment, read_to in state.read_to.items()):
-        state = LocalState(folder=state.folder)
+        state = LocalState(log_folder=state.log_folder)
     state.sizes = sizes
     for segment, size in sizes.items():
         read_to = state.read_to.get(segment, 0)
         if size > read_to:
-            part = read_segment(state.folder, segment, read_to)
+            part = log.read_segment(state.log_folder, segment, read_to)
             for record in part.records:
                 state.learn(record)
             state.read_to[segment] = part.end
@@ -79,7 +67,7 @@ class LocalSessions:
 
     def __init__(self, root: Path) -> None:
         self.root: Path = root
-        self.blobs: BlobStore = BlobStore(root / "blobs")
+        self.blobs: log.BlobStore = log.BlobStore(root / "blobs")
         self._states = StateCache[LocalState]()
         self._writer: tuple[str, int] | None = None  # writer name, open lock file
         self._writer_lock = Lock()
@@ -96,12 +84,12 @@ class LocalSessions:
     def forget(self, session_ids: Sequence[str]) -> None:
         """Remove deleted sessions from memory."""
         for session_id in session_ids:
-            self._states.take(session_key(session_id))
+            self._states.take(log.session_key(session_id))
 
     def state(self, session_id: str) -> LocalState:
         """See `Sessions.state`."""
-        key = session_key(session_id)
-        known = self._states.take(key) or LocalState(folder=session_folder(self.root, key))
+        key = log.session_key(session_id)
+        known = self._states.take(key) or LocalState(log_folder=log.session_folder(self.root, key))
         state = refresh(known)
         self._states.put(key, state)
         return state
@@ -112,11 +100,11 @@ class LocalSessions:
 
         Other processes can write to the session while this process waits for the device.
         """
-        folder = session_folder(self.root, session_key(session_id))
+        folder = log.session_folder(self.root, log.session_key(session_id))
         if not opens and not folder.is_dir():
-            yield LocalState(folder=folder)
+            yield LocalState(log_folder=folder)
             return
-        with locked(self.root / LOCK_NAME, shared=True):
+        with locked(self.root / log.LOCK_NAME, shared=True):
             with explaining(folder, "Creating"):
                 make_folder(folder, durable=False)  # the first sync of a segment syncs the names
             with locked(folder / "lock"):
@@ -129,7 +117,8 @@ class LocalSessions:
             except ArchiveError:
                 with locked(folder / "lock"):
                     for segment in written:
-                        truncate_segment(folder, segment, before.get(segment, 0))
+                        with explaining(folder / segment, "Writing"):
+                            os.truncate(folder / segment, before.get(segment, 0))
                 raise
 
     def write(
@@ -141,10 +130,10 @@ class LocalSessions:
     ) -> None:
         """See `Sessions.write`. The end of `writing` syncs the records."""
         with self._writer_lock:
-            self._writer = self._writer or claim_writer(self.root)
+            self._writer = self._writer or log.claim_writer(self.root)
         segment, size = _segment_to_append(state, self._writer[0])
         new = numbered(state, session_id, parent_session_id, records, opens=not size)
-        places = append_records(self.root, state.folder.name, segment, size, new)
+        places = log.append_records(self.root, state.log_folder.name, segment, size, new)
         for record, place in zip(new, places, strict=True):
             state.learn(LoggedRecord(record.head, place))
         state.read_to[segment] = places[-1].offset + places[-1].length
@@ -157,11 +146,11 @@ class LocalSessions:
     def bodies(self, state: LocalState, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
         """See `Sessions.bodies`."""
         places = [record.place for record in records]
-        return read_bodies(state.folder, places, self.blobs.get)
+        return log.read_bodies(state.log_folder, places, self.blobs.get)
 
     def all_records(self, state: LocalState) -> list[LoggedRecord]:
         """See `Sessions.all_records`. Reads the session's whole log."""
-        parts = [read_segment(state.folder, segment) for segment in state.read_to]
+        parts = [log.read_segment(state.log_folder, segment) for segment in state.read_to]
         records = (record for part in parts for record in part.records)
         content = (record for record in records if record.head["kind"] != "session")
         return sorted(content, key=lambda record: record.head["n"])
@@ -170,16 +159,16 @@ class LocalSessions:
         """Make durable what was read of `segments`."""
         if segments:
             is_new = any(name not in state.synced_to for name in segments)
-            sync_segments(self.root, state.folder.name, segments, with_names=is_new)
+            log.sync_segments(self.root, state.log_folder.name, segments, with_names=is_new)
             state.synced_to |= {name: state.read_to[name] for name in segments}
 
 
 def _segment_to_append(state: LocalState, writer: str) -> tuple[str, int]:
-    """Return the writer's newest segment and its size, or a new one if that is full or torn."""
+    """Return the writer's newest segment and its size, or a new one if that is torn."""
     own = {name: size for name, size in state.sizes.items() if name.startswith(f"{writer}-")}
     newest = max(own, default=None)
     if newest is not None:
         size = own[newest]
-        if size == state.read_to.get(newest, 0) and size < SEGMENT_BYTES:
+        if size == state.read_to.get(newest, 0):
             return newest, size
     return f"{writer}-{len(own) + 1:06}.jsonl", 0

@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
-from dataclasses import asdict
 from functools import partial
 from time import time
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ from anyio import CancelScope, CapacityLimiter, Lock, to_thread
 from psycopg.types.json import Jsonb
 
 from context_compaction.archive.archive import Archive
+from context_compaction.archive.description import Description
 from context_compaction.archive.postgres.blobs import TenantBlobs, open_objects
 from context_compaction.archive.postgres.database import Connection, Database, read_address
 from context_compaction.archive.postgres.rows import FAMILY, TenantRows
@@ -23,13 +23,12 @@ from context_compaction.archive.search.patterns import SCAN_SECONDS
 from context_compaction.archive.transcript_state import StateCache
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.archive.values import (
-    AccessToken,
     Health,
     SessionInfo,
-    SessionUsage,
     check_tenant,
 )
 from context_compaction.errors import ArchiveBusyError, NotFoundError
+from context_compaction.messages.model import JsonObject
 from context_compaction.redaction import RedactionMode
 
 T = TypeVar("T")
@@ -131,33 +130,30 @@ class PostgresArchive(Archive):
         )
         return session_page(rows, limit)
 
-    async def keep_token(self, token: AccessToken) -> None:
-        """See `Archive.keep_token`."""
-        values = self.tenant, token.token_id, Jsonb(asdict(token))
+    async def token_fields(self, tenant: str) -> list[JsonObject]:
+        """See `Archive.token_fields`."""
+        archive = await self.for_tenant(tenant)
+        rows = await archive._select(
+            "SELECT fields FROM compaction.access_token WHERE tenant = %(tenant)s"
+        )
+        return [fields for (fields,) in rows]
 
-        def work(connection: Connection) -> None:
+    async def store_token(self, token_id: str, fields: JsonObject | None) -> bool:
+        """See `Archive.store_token`."""
+        key = self.tenant, token_id
+
+        def work(connection: Connection) -> bool:
             # No ON CONFLICT, because partitions on other servers do not support it.
-            connection.execute(_REVOKE, values[:2])
-            connection.execute("INSERT INTO compaction.access_token VALUES (%s, %s, %s)", values)
+            removed = connection.execute(
+                "DELETE FROM compaction.access_token WHERE tenant = %s AND token_id = %s", key
+            )
+            if fields is not None:
+                connection.execute(
+                    "INSERT INTO compaction.access_token VALUES (%s, %s, %s)", (*key, Jsonb(fields))
+                )
+            return removed.rowcount > 0
 
-        await self._run(work)
-
-    async def token(self, token_id: str, *, tenant: str | None = None) -> AccessToken | None:
-        """See `Archive.token`."""
-        if tenant is not None and tenant != self.tenant:
-            return await (await self.for_tenant(tenant)).token(token_id)
-        rows = await self._select(f"{_TOKENS} AND token_id = %(token_id)s", token_id=token_id)
-        return AccessToken.from_json(rows[0][0]) if rows else None
-
-    async def tokens(self) -> list[AccessToken]:
-        """See `Archive.tokens`."""
-        tokens = [AccessToken.from_json(fields) for (fields,) in await self._select(_TOKENS)]
-        return sorted(tokens, key=lambda token: (token.created_seconds, token.token_id))
-
-    async def revoke_token(self, token_id: str) -> bool:
-        """See `Archive.revoke_token`."""
-        values = self.tenant, token_id
-        return await self._run(lambda connection: connection.execute(_REVOKE, values).rowcount > 0)
+        return await self._run(work)
 
     async def stored_sizes(self) -> StoredSizes:
         """See `Archive.stored_sizes`."""
@@ -250,28 +246,21 @@ class PostgresArchive(Archive):
 
 
 _SESSIONS = (
-    "SELECT generation, session, parent, format, message_count, first_seconds, last_seconds, title,"
-    " text_chars, saved_tokens, host, folder"
-    " FROM compaction.session WHERE tenant = %(tenant)s AND next_number > 0"
+    "SELECT generation, description, log_bytes FROM compaction.session"
+    " WHERE tenant = %(tenant)s AND next_number > 0"
 )
-_TOKENS = "SELECT fields FROM compaction.access_token WHERE tenant = %(tenant)s"
-_REVOKE = "DELETE FROM compaction.access_token WHERE tenant = %s AND token_id = %s"
 
 
 def _measure(connection: Connection, tenant: str, orphans: Mapping[str, int]) -> StoredSizes:
     """Return the sizes of a tenant's sessions and contents, and of objects without a row."""
-    sessions = connection.execute(
-        "SELECT session, parent, is_retained, message_count, archived_seconds, log_bytes, title"
-        " FROM compaction.session WHERE tenant = %s AND next_number > 0",
-        (tenant,),
-    )
+    sessions = connection.execute(_SESSIONS.encode(), {"tenant": tenant})
     uses = connection.execute(
         "SELECT session, digest FROM compaction.blob_use WHERE tenant = %s", (tenant,)
     )
     sizes = connection.execute(
         "SELECT digest, size_bytes FROM compaction.blob WHERE tenant = %s", (tenant,)
     )
-    usage = (SessionUsage(*row) for row in sessions)
+    usage = (Description.from_json(text).usage(size) for _, text, size in sessions)
     return StoredSizes(usage, uses, {**dict(sizes.fetchall()), **orphans})
 
 
@@ -314,7 +303,9 @@ def _examine(connection: Connection, tenant: str, location: str) -> Health:
     """Return the figures of a tenant, and problems of its database."""
     ((sessions, messages, outputs, log_bytes, blob_bytes, index_bytes, role, bypasses),) = (
         connection.execute(
-            "SELECT count(*), coalesce(sum(message_count), 0)::bigint,"
+            "SELECT count(*),"
+            " (SELECT count(*) FROM compaction.doc WHERE tenant = %(tenant)s"
+            "  AND seq >= 0 AND start_byte = 0),"
             " (SELECT count(DISTINCT output_id) FROM compaction.doc WHERE tenant = %(tenant)s),"
             " coalesce(sum(log_bytes), 0)::bigint,"
             " (SELECT coalesce(sum(size_bytes), 0)::bigint FROM compaction.blob"

@@ -1,4 +1,4 @@
-"""Large contents of one tenant: in the database, or the largest ones in an object store.
+"""Large contents of one tenant: in the database or in an object store.
 
 Each upload uses a new object key, so a deletion never removes an object that a new row refers to.
 
@@ -17,9 +17,6 @@ from typing import Any
 from context_compaction.archive.postgres.database import Connection
 from context_compaction.archive.records import Blobs, pack
 from context_compaction.errors import ArchiveError, NotFoundError
-
-# A row is read faster than an object, and object stores charge for each request.
-MIN_OBJECT_BYTES = 64 * 1024
 
 
 class ObjectStore:
@@ -123,7 +120,7 @@ class TenantBlobs(Blobs):
             return digest
         packed = pack(data)
         key: str | None = None
-        if self._objects and len(packed) >= MIN_OBJECT_BYTES:
+        if self._objects:
             key = f"{self._folder}/{digest[:2]}/{digest}-{secrets.token_hex(8)}.zst"
             open_objects(self._objects).put(key, packed)
         inserted = self._connection.execute(

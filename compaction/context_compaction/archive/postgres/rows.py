@@ -19,7 +19,7 @@ that contain it is estimated from the distance between these rows. A rare word i
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
@@ -27,24 +27,14 @@ from zlib import crc32
 
 from context_compaction.archive.documents import (
     MIN_DOC_TERMS,
-    TITLE_TOOL,
     DocText,
     IndexedPart,
     doc_text,
     parts_of_records,
-    title_of,
 )
 from context_compaction.archive.postgres.database import Connection
 from context_compaction.archive.records import Blobs, Record, parse_body
-from context_compaction.archive.search.filters import (
-    CANDIDATES,
-    NEIGHBOR_MESSAGES,
-    Filter,
-    Matches,
-    Row,
-    share,
-    tags_of,
-)
+from context_compaction.archive.search import filters
 from context_compaction.archive.tokenizer import (
     QueryTerm,
     stems_of_prefix,
@@ -52,102 +42,69 @@ from context_compaction.archive.tokenizer import (
 )
 from context_compaction.archive.values import NO_SEQ
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
-from context_compaction.messages.model import JsonObject
 
 _FOLLOWED_BY = " <-> "
 # Sizes of blocks as powers of two; each size is eight times the previous one.
 BLOCK_BITS = (11, 14, 17, 20, 23)
 
 
-@dataclass(frozen=True, slots=True)
-class DocRow:
-    """One row of the search table, without its ID.
-
-    Attributes:
-        head: Head of the row's record.
-        part: Text of the row and its position.
-        words: Words with their positions, without the words of blocks.
-        term_count: Length of the text in words, for ranking.
-        title: Title that the row gives its session; "" if none.
-    """
-
-    head: JsonObject
-    part: IndexedPart
-    words: Sequence[str]
-    term_count: int
-    title: str = ""
-
-
-def docs_of(records: Sequence[Record], blobs: Blobs) -> Iterator[DocRow]:
-    """Return the rows of records that one call wrote."""
-    bodies = (
-        (record.head, lambda record=record: parse_body(record.text(), blobs.get))
-        for record in records
-    )
-    for record, parts in zip(records, parts_of_records(bodies, blobs), strict=True):
-        for part in parts:
-            yield _row_of(record.head, part)
-
-
-def _row_of(head: JsonObject, part: IndexedPart) -> DocRow:
-    terms = terms_of(part.text)
-    paths = terms_of("\n".join(part.paths)).words.split()[:1_000]
-    is_explicit = head["kind"] == "output" and head["tool"] == TITLE_TOOL
-    is_title = is_explicit or (head["kind"] == "message" and head["role"] == "user")
-    title = title_of(part.text) if is_title else ""
-    # Plus the session, which the local index counts as a word.
-    meta_count = 1 + len([*tags_of(head, part)])
-    term_count = max(MIN_DOC_TERMS, terms.word_count + len(terms.parts) + meta_count) + len(paths)
-    words = _positions(terms.words.split(), terms.parts, paths)
-    return DocRow(head, part, words, term_count, title)
-
-
-def _positions(words: Sequence[str], parts: Sequence[str], paths: Sequence[str]) -> Sequence[str]:
-    """Return words with positions in the syntax of `tsvector`, which keeps 255 per word."""
-    positions: dict[str, list[str]] = defaultdict(list)
-    for position, word in enumerate(words, start=1):
-        positions[word].append(str(position))
-    for position, word in enumerate(paths, start=1):
-        positions[f"/{word}"].append(str(position))
-    for word in parts:
-        positions[word].append("16383")
-    return [f"'{word}':{','.join(numbers)}" for word, numbers in positions.items()]
-
-
 def insert_docs(
-    connection: Connection, tenant: str, session_id: str, docs: Sequence[DocRow]
-) -> None:
-    """Insert rows, with growing IDs in the order of time."""
+    connection: Connection, tenant: str, session_id: str, records: Sequence[Record], blobs: Blobs
+) -> tuple[int, int]:
+    """Insert the rows of the records of one call, with growing IDs in the order of time.
+
+    Returns the number of rows, and the number of their words.
+    """
+    bodies = ((r.head, partial(parse_body, r.text(), blobs.get)) for r in records)
+    texts = zip(records, parts_of_records(bodies, blobs), strict=True)
+    docs = [(record.head, part) for record, parts in texts for part in parts]
     if not docs:
-        return
+        return 0, 0
     ids = connection.execute(
         "SELECT nextval('compaction.doc_id') FROM generate_series(1, %s)", (len(docs),)
     ).fetchall()
-    in_time = sorted(docs, key=lambda doc: (doc.head["ts"], doc.head["n"]))
+    docs.sort(key=lambda doc: (doc[0]["ts"], doc[0]["n"]))
+    term_count = 0
     with connection.cursor() as cursor, cursor.copy("COPY compaction.doc FROM STDIN") as copy:
-        for (doc_id,), doc in zip(sorted(ids), in_time, strict=True):
-            copy.write_row(_doc_values(tenant, session_id, doc_id, doc))
+        for (doc_id,), (head, part) in zip(sorted(ids), docs, strict=True):
+            tags = [*filters.tags_of(head, part)]
+            words, length = _words_of(part, len(tags))
+            term_count += length
+            copy.write_row((
+                tenant,
+                doc_id,
+                session_id,
+                head["n"],
+                head.get("seq", NO_SEQ),
+                head["id"] if head["kind"] == "output" else None,
+                part.start_byte,
+                part.size_bytes,
+                part.start_char,
+                part.start_line,
+                float(head["ts"]),
+                tags,
+                length,
+                " ".join([*words, *block_words(tenant, doc_id)]),
+            ))  # fmt: skip
+    return len(docs), term_count
 
 
-def _doc_values(tenant: str, session_id: str, doc_id: int, doc: DocRow) -> tuple[Any, ...]:
-    """Return the columns of the table `doc`, in order."""
-    head, part = doc.head, doc.part
-    return (
-        tenant,
-        doc_id,
-        session_id,
-        head["n"],
-        head.get("seq", NO_SEQ),
-        head["id"] if head["kind"] == "output" else None,
-        part.start_byte,
-        part.size_bytes,
-        part.start_char,
-        part.start_line,
-        float(head["ts"]),
-        [*tags_of(head, part)],
-        doc.term_count,
-        " ".join([*doc.words, *block_words(tenant, doc_id)]),
-    )
+def _words_of(part: IndexedPart, tag_count: int) -> tuple[list[str], int]:
+    """Return words with positions as `tsvector` reads them, and the length of a text in words.
+
+    A `tsvector` keeps 255 positions of a word.
+    """
+    terms = terms_of(part.text)
+    paths = terms_of("\n".join(part.paths)).words.split()[:1_000]
+    positions: dict[str, list[str]] = defaultdict(list)
+    for prefix, words in (("", terms.words.split()), ("/", paths)):
+        for position, word in enumerate(words, start=1):
+            positions[prefix + word].append(str(position))
+    for word in terms.parts:
+        positions[word].append("16383")
+    # Plus the tags and the session, which the local index counts as words.
+    length = max(MIN_DOC_TERMS, terms.word_count + len(terms.parts) + tag_count + 1) + len(paths)
+    return [f"'{word}':{','.join(numbers)}" for word, numbers in positions.items()], length
 
 
 def block_words(tenant: str, doc_id: int) -> list[str]:
@@ -228,7 +185,6 @@ def all_of(queries: Sequence[str]) -> str:
 _Row: TypeAlias = tuple[Any, ...]
 
 PHRASE_ROWS = 2_000  # newest rows with all words of a phrase whose word order is checked
-_END = -1  # ID of the marker row after the last match
 
 # A session and all its descendants.
 FAMILY = """
@@ -244,7 +200,7 @@ WHERE tenant = %(tenant)s AND next_number > 0
 
 
 @dataclass(frozen=True, slots=True)
-class Doc(Row):
+class Doc(filters.Row):
     """A row and its record.
 
     Attributes:
@@ -264,7 +220,7 @@ _DOC = (
 
 
 def where_of(
-    connection: Connection, tenant: str, allowed: Filter
+    connection: Connection, tenant: str, allowed: filters.Filter
 ) -> tuple[Sequence[str], Mapping[str, Any]]:
     """Return the SQL conditions of a filter and the values of their parameters.
 
@@ -319,7 +275,9 @@ class _Newest(NamedTuple):
 class TenantRows:
     """The rows of one tenant that pass a filter; see `Rows`."""
 
-    def __init__(self, connection: Connection, blobs: Blobs, tenant: str, allowed: Filter) -> None:
+    def __init__(
+        self, connection: Connection, blobs: Blobs, tenant: str, allowed: filters.Filter
+    ) -> None:
         """Compile the filter; raises what `where_of` raises."""
         self._connection = connection
         self._tenant = tenant
@@ -335,28 +293,41 @@ class TenantRows:
         _, (count, _) = self._figures
         return count
 
-    def candidates(self, term: QueryTerm) -> Matches:
+    def candidates(self, term: QueryTerm) -> filters.Matches:
         """See `Rows.candidates`."""
         query = text_query(term)
         # With equal weights of 1, the cover density is the number of occurrences.
         newest = self._newest(
-            query, CANDIDATES, "ts_rank_cd('{1,1,1,1}', words, %(query)s::tsquery), term_count"
+            query,
+            filters.CANDIDATES,
+            "ts_rank_cd('{1,1,1,1}', words, %(query)s::tsquery), term_count",
         )
         _, (_, average) = self._figures
-        shares = {doc_id: share(count, length, average) for doc_id, count, length in newest.rows}
+        shares = {
+            doc_id: filters.share(count, length, average) for doc_id, count, length in newest.rows
+        }
         unfiltered = newest
         if not self._allowed.is_open:
-            unfiltered = self._newest(query, CANDIDATES, every_row=True)
-        return Matches(shares, self._count(unfiltered), newest.is_complete)
+            unfiltered = self._newest(query, filters.CANDIDATES, every_row=True)
+        return filters.Matches(shares, self._count(unfiltered), newest.is_complete)
 
-    def newest(self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False) -> list[int]:
+    def newest(
+        self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False
+    ) -> dict[int, float]:
         """See `Rows.newest`."""
         queries = [text_query(term) for term in terms]
-        query = all_of(queries) if every else any_of(queries)
-        return [row[0] for row in self._newest(query, limit).rows]
+        if queries:
+            query = all_of(queries) if every else any_of(queries)
+            return {row[0]: row[1] for row in self._newest(query, limit).rows}
+        rows = self._all(
+            f"SELECT doc_id, seconds FROM compaction.doc WHERE {self._where}"
+            " ORDER BY doc_id DESC LIMIT %(limit)s",
+            limit=limit,
+        )
+        return dict(rows)
 
     def _newest(
-        self, query: str, limit: int, columns: str = "NULL", *, every_row: bool = False
+        self, query: str, limit: int, columns: str = "seconds", *, every_row: bool = False
     ) -> "_Newest":
         """Return the newest `limit` rows that match a `tsquery`, newest first.
 
@@ -385,21 +356,21 @@ class TenantRows:
         # it has enough rows. The order is `doc_id + 0`, because PostgreSQL would otherwise scan the
         # index of `doc_id` instead of the index of words.
         parts = "".join(
-            f"(SELECT doc_id, words, term_count FROM compaction.doc WHERE {where}"
+            f"(SELECT doc_id, words, term_count, seconds FROM compaction.doc WHERE {where}"
             f" AND words @@ %(within_{index})s::tsquery ORDER BY doc_id + 0 DESC LIMIT %(most)s)"
             " UNION ALL "
             for index in range(len(within))
         )
         matches = "words @@ %(query)s::tsquery" if has_phrase else "true"
         rows = self._all(
-            f"SELECT doc_id, {columns} FROM ({parts} SELECT {_END}, ''::tsvector, 0"
-            f" LIMIT %(most)s) AS newest WHERE doc_id = {_END} OR {matches} LIMIT %(limit)s",
+            f"SELECT doc_id, {columns} FROM ({parts} SELECT NULL, ''::tsvector, 0, 0"
+            f" LIMIT %(most)s) AS newest WHERE doc_id IS NULL OR {matches} LIMIT %(limit)s",
             query=query,
             limit=limit,
             most=PHRASE_ROWS if has_phrase else limit,
             **{f"within_{index}": part for index, part in enumerate(within)},
         )
-        is_complete = bool(rows) and rows[-1][0] == _END
+        is_complete = bool(rows) and rows[-1][0] is None  # the row after the last match
         return _Newest(rows[:-1] if is_complete else rows, is_complete)
 
     @cached_property
@@ -414,26 +385,17 @@ class TenantRows:
         rows = rows or 0
         return (first or 0, last or 0), (rows, (terms or 0) / max(rows, 1))
 
-    def by_time(self, ids: Sequence[int]) -> list[int]:
-        """See `Rows.by_time`."""
-        rows = self._all(
-            "SELECT doc_id FROM compaction.doc WHERE tenant = %(tenant)s AND doc_id = ANY(%(ids)s)"
-            " ORDER BY seconds DESC, doc_id DESC",
-            ids=list(ids),
-        )
-        return [doc_id for (doc_id,) in rows]
-
     def near(self, ids: Sequence[int]) -> Iterable[tuple[int, int, int]]:
         """See `Rows.near`."""
         branch = "true" if self._allowed.within is None else "doc.seq = ANY(%(seqs)s)"
         return self._all(
-            "SELECT hit.doc_id, doc.doc_id, abs(doc.seq - hit.seq) FROM compaction.doc AS hit"
+            "SELECT hit.doc_id, doc.doc_id, doc.seq - hit.seq FROM compaction.doc AS hit"
             " JOIN compaction.doc ON doc.tenant = hit.tenant AND doc.session = hit.session"
             " AND doc.seq BETWEEN hit.seq - %(far)s AND hit.seq + %(far)s AND doc.seq >= 0"
             " AND doc.seq != hit.seq WHERE hit.tenant = %(tenant)s AND hit.doc_id = ANY(%(ids)s)"
             f" AND hit.seq >= 0 AND {branch}",
             ids=list(ids),
-            far=NEIGHBOR_MESSAGES,
+            far=filters.NEIGHBOR_MESSAGES,
         )
 
     def docs(self, ids: Sequence[int]) -> list[Doc]:
@@ -446,26 +408,6 @@ class TenantRows:
             )
             self._docs |= {row[0]: Doc(*row) for row in rows}
         return [self._docs[doc_id] for doc_id in ids if doc_id in self._docs]
-
-    def next_doc(self, doc: Doc) -> Doc | None:
-        """See `Rows.next_doc`."""
-        rows = self._all(
-            f"SELECT {_DOC} WHERE doc.tenant = %(tenant)s AND doc.session = %(session)s"
-            " AND seq = %(seq)s ORDER BY doc_id LIMIT 1",
-            session=doc.session_id,
-            seq=doc.seq + 1,
-        )
-        return Doc(*rows[0]) if rows else None
-
-    def newest_docs(self, terms: Sequence[QueryTerm], limit: int) -> list[Doc]:
-        """See `Rows.newest_docs`."""
-        if terms:
-            return self.docs(self.newest(terms, limit, every=True))
-        rows = self._all(
-            f"SELECT {_DOC} WHERE {self._where} ORDER BY doc_id DESC LIMIT %(limit)s",
-            limit=limit,
-        )
-        return [Doc(*row) for row in rows]
 
     def read(self, doc: Doc) -> DocText | None:
         """See `Rows.read`."""

@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from context_compaction.archive.documents import HOST_TOOL, TITLE_TOOL, host_and_folder
 from context_compaction.archive.histories import MessageNode
 from context_compaction.archive.postgres.blobs import TenantBlobs
 from context_compaction.archive.postgres.database import Connection
-from context_compaction.archive.postgres.rows import DocRow, docs_of, insert_docs
+from context_compaction.archive.postgres.rows import insert_docs
 from context_compaction.archive.records import (
     LinePlace,
     LoggedRecord,
@@ -50,7 +49,7 @@ class RowState(TranscriptState):
 class TenantSessions:
     """The sessions of one tenant in the transaction of `connection`.
 
-    Implements `Sessions` (archive/transcripts.py), which describes the methods.
+    Implements `Sessions` (archive/transcript_state.py), which describes the methods.
     """
 
     def __init__(
@@ -80,13 +79,8 @@ class TenantSessions:
         state = self._refreshed(session_id, _READ_LOCKED)
         if opens and not state.generation:  # another transaction may be inserting the row
             self._connection.execute(
-                "INSERT INTO compaction.session (tenant, session, generation, format, title,"
-                " next_number, message_count, doc_count, term_count, log_bytes, text_chars,"
-                " saved_tokens, host, folder, is_retained,"
-                " first_seconds, last_seconds, archived_seconds) VALUES (%s, %s,"
-                " nextval('compaction.generation'), '', '', 0, 0, 0, 0, 0, 0, 0, '', '', false,"
-                " 'infinity', 0, 0)"
-                " ON CONFLICT DO NOTHING",
+                "INSERT INTO compaction.session (tenant, session, generation)"
+                " VALUES (%s, %s, nextval('compaction.generation')) ON CONFLICT DO NOTHING",
                 (self._tenant, session_id),
             )
             state = self._refreshed(session_id, _READ_LOCKED)
@@ -123,54 +117,24 @@ class TenantSessions:
                 " ON CONFLICT DO NOTHING",
                 (self._tenant, session_id, sorted(self.blobs.stored_here)),
             )
-        docs = list(docs_of(new, self.blobs))
-        insert_docs(self._connection, self._tenant, session_id, docs)
+        doc_count, term_count = insert_docs(
+            self._connection, self._tenant, session_id, new, self.blobs
+        )
         for record in new:
             state.learn(_logged(record.head))
         size_bytes = sum(map(len, [*heads, *bodies]))  # ASCII: one byte a character
-        saved_tokens = sum(record.head.get("saved", 0) for record in new)
-        self._update_session(state, session_id, size_bytes, docs, saved_tokens)
-
-    def _update_session(
-        self,
-        state: RowState,
-        session_id: str,
-        size_bytes: int,
-        docs: Sequence[DocRow],
-        saved_tokens: int,
-    ) -> None:
-        """Update the session's row after records were written."""
-        hosts = [doc.part.text for doc in docs if doc.head.get("tool") == HOST_TOOL]
-        host, folder = host_and_folder(hosts[-1]) if hosts else ("", "")
-        titles = [doc.title for doc in docs if doc.title and doc.head.get("tool") == TITLE_TOOL]
         self._connection.execute(
-            "UPDATE compaction.session SET parent = %s, format = %s,"
-            " title = CASE WHEN title = '' OR %s THEN %s ELSE title END,"
-            " next_number = %s, message_count = %s, doc_count = doc_count + %s,"
-            " term_count = term_count + %s, log_bytes = log_bytes + %s,"
-            " text_chars = text_chars + %s, saved_tokens = saved_tokens + %s,"
-            " host = coalesce(nullif(%s, ''), host), folder = coalesce(nullif(%s, ''), folder),"
-            " is_retained = %s,"
-            " first_seconds = %s, last_seconds = %s, archived_seconds = %s"
-            " WHERE tenant = %s AND session = %s",
+            "UPDATE compaction.session SET parent = %s, description = %s, next_number = %s,"
+            " doc_count = doc_count + %s, term_count = term_count + %s,"
+            " log_bytes = log_bytes + %s, last_seconds = %s WHERE tenant = %s AND session = %s",
             (
                 state.parent_session_id,
-                state.format,
-                bool(titles),
-                titles[-1] if titles else next((doc.title for doc in docs if doc.title), ""),
+                state.to_json(),
                 state.next_number,
-                len(state.messages),
-                len(docs),
-                sum(doc.term_count for doc in docs),
+                doc_count,
+                term_count,
                 size_bytes,
-                sum(len(d.part.text) for d in docs if d.head["kind"] == "message"),
-                saved_tokens,
-                host,
-                folder,
-                state.is_retained,
-                state.first_seconds,
                 state.last_seconds,
-                state.archived_seconds,
                 self._tenant,
                 session_id,
             ),

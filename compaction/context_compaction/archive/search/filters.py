@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import inf, isfinite
+from sys import maxsize
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from context_compaction.archive.description import Description
 from context_compaction.archive.documents import DocText, IndexedPart, is_own_tool
 from context_compaction.archive.tokenizer import TERMS_VERSION, QueryTerm, phrase_term
 from context_compaction.archive.values import History, Query, SessionInfo
@@ -27,7 +29,7 @@ CANDIDATES = 800  # newest matches of one word that are ranked; measured: 3 to 8
 NEIGHBOR_MESSAGES = 3  # messages on either side of a row that count as its neighbors
 MAX_LIMIT = 100
 MAX_QUERY_CHARS = 20_000  # a page of text that was pasted as a question
-LAST_ID = (1 << 63) - 1
+LAST_ID = maxsize
 OWN_TAG = "own"  # calls of this library's own tools, and their results
 
 _ROLES = ("user", "assistant", "system", "tool")
@@ -207,28 +209,24 @@ class Rows(Protocol[R]):
         """Return the newest `CANDIDATES` rows that contain a term."""
         ...
 
-    def newest(self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False) -> list[int]:
-        """Return the IDs of the newest rows with any of the terms, or with `every` term."""
-        ...
+    def newest(
+        self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False
+    ) -> dict[int, float]:
+        """Return the newest rows, newest first, with their times in Unix seconds.
 
-    def newest_docs(self, terms: Sequence[QueryTerm], limit: int) -> Sequence[R]:
-        """Return the newest rows with every term, newest first; without terms, of all rows."""
-        ...
-
-    def by_time(self, ids: Sequence[int]) -> list[int]:
-        """Return `ids` sorted by the time of their records, newest first."""
+        They have any of the terms, or with `every` all of them; without terms, all rows qualify.
+        """
         ...
 
     def near(self, ids: Sequence[int]) -> Iterable[tuple[int, int, int]]:
-        """Return rows with a neighbor and their distance in messages, 1 to `NEIGHBOR_MESSAGES`."""
+        """Return rows with a neighbor in the branch, and by how many messages that is later.
+
+        The number is -`NEIGHBOR_MESSAGES` to `NEIGHBOR_MESSAGES`, but not 0.
+        """
         ...
 
     def docs(self, ids: Sequence[int]) -> Sequence[R]:
         """Return the rows with these IDs in the given order, without deleted ones."""
-        ...
-
-    def next_doc(self, doc: R) -> R | None:
-        """Return the row of the next message of the session, or None."""
         ...
 
     def read(self, doc: R) -> DocText | None:
@@ -289,11 +287,11 @@ def session_page(
     """Return at most `limit` sessions, and the cursor of the next page or None.
 
     Args:
-        rows: For each session its row ID and the fields of `SessionInfo`. An additional row after
-            the first `limit` shows that another page exists.
+        rows: For each session its row ID and its description as JSON. An additional row after the
+            first `limit` shows that another page exists.
         limit: Maximum number of sessions.
     """
-    infos = [SessionInfo(*row[1:]) for row in rows[:limit]]
+    infos = [Description.from_json(text).info() for _, text, *_ in rows[:limit]]
     if len(rows) <= limit:
         return infos, None
     return infos, encode_cursor([infos[-1].last_seconds, rows[limit - 1][0]])

@@ -23,7 +23,7 @@ from context_compaction.messages.names import MAX_NAME_CHARS
 MAX_HITS_PER_OUTPUT = 3
 SNIPPET_CHARS = 240
 PASSAGE_CHARS = 1_600  # enough for a decision with its reason, or a list with its heading
-_WINDOW_CHARS = 160  # of a snippet, after the characters before its first match
+_WINDOW_CHARS = SNIPPET_CHARS * 2 // 3  # of a snippet, after the characters before its first match
 _INNER_WEIGHT = 0.25  # of a match within a longer word
 DIVERSE_ROWS = 48  # best rows whose names are compared
 

@@ -31,15 +31,15 @@ def main() -> None:
     _reply(problem)
     plain: str | None = text if request["also_as_text"] else None
     for line in sys.stdin:
-        _reply([_first(pattern, plain, text, request["skip_empty"]) for text in json.loads(line)])
+        _reply([_first(pattern, plain, text) for text in json.loads(line)])
 
 
-def _first(pattern: Any, plain: str | None, text: str, skip_empty: bool) -> int:
+def _first(pattern: Any, plain: str | None, text: str) -> int:
     index = -1 if plain is None else text.find(plain)
     if index >= 0 or pattern is None:
         return index
     for match in pattern.finditer(text):
-        if match.end() > match.start() or not skip_empty:
+        if match.end() > match.start() or plain is not None:
             return int(match.start())
     return -1
 

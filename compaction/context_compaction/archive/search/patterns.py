@@ -17,9 +17,10 @@ import re
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import anyio
 from anyio import to_thread
@@ -28,7 +29,7 @@ from anyio.lowlevel import RunVar
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from context_compaction.archive.documents import DocText
-from context_compaction.archive.search.filters import Row, Rows, encode_cursor
+from context_compaction.archive.search.filters import Filter, OnRows, Row, Rows, encode_cursor
 from context_compaction.archive.search.hits import Groups, hit_at
 from context_compaction.archive.tokenizer import phrase_term
 from context_compaction.archive.values import Hit, Query, SearchPage
@@ -42,34 +43,25 @@ MAX_EXPANDED_CHARS = 200_000
 # Limits of one scan; the compilation may take as long.
 SCAN_CHARS = 64 * 1024 * 1024
 SCAN_SECONDS = 5.0
-_DOCS_PER_READ = 200
-# Other searches can run after each batch of this size.
-BATCH_CHARS = 250_000
+ROWS_PER_BATCH = 200  # other searches can run after each batch
 
 _WORKER = Path(__file__).with_name("pattern_worker.py")
 _SPECIAL = frozenset(r".^$*+?{}[]\|()")
 _slots = RunVar[anyio.CapacityLimiter]("pattern processes")
 
 
-class Matcher(Protocol):
-    """Finds the matches of one pattern."""
-
-    async def first_matches(self, texts: Sequence[str]) -> list[int]:
-        """Return for each text the index of its first match, or -1."""
-        ...
+# Returns for each text the index of its first match, or -1.
+Matcher: TypeAlias = Callable[[Sequence[str]], Awaitable[list[int]]]
 
 
 @asynccontextmanager
-async def open_matcher(
-    pattern: str, *, also_as_text: bool = False, skip_empty: bool = False
-) -> AsyncGenerator[Matcher]:
+async def open_matcher(pattern: str, *, also_as_text: bool = False) -> AsyncGenerator[Matcher]:
     """Yield a matcher for `pattern`, and end its work when the block ends or is cancelled.
 
     Args:
         pattern: The caller's pattern.
         also_as_text: Whether to search for the plain text too, and only for the plain text if it
-            is not a valid pattern.
-        skip_empty: Whether to ignore matches without a character.
+            is not a valid pattern. Otherwise matches without a character are ignored.
 
     Raises:
         QueryError: The pattern is empty, too long, or repeats too often. Or it is invalid and
@@ -77,22 +69,43 @@ async def open_matcher(
     """
     _check_pattern(pattern)
     if not _SPECIAL & {*pattern}:
-        yield _PlainMatcher(pattern)
+        yield lambda texts: to_thread.run_sync(lambda: [text.find(pattern) for text in texts])
         return
     try:
         slots = _slots.get()
     except LookupError:
         slots = anyio.CapacityLimiter(8)  # simultaneous processes; further calls wait
         _slots.set(slots)
-    async with slots, _process() as streams:
-        matcher = _ProcessMatcher(pattern, *streams)
-        problem = await matcher.begin(also_as_text=also_as_text, skip_empty=skip_empty)
+    async with slots, _process() as (requests, replies):
+        ask = partial(_ask, pattern, requests, BufferedByteReceiveStream(replies))
+        try:
+            with anyio.fail_after(SCAN_SECONDS):
+                problem = await ask({"pattern": pattern, "also_as_text": also_as_text})
+        except TimeoutError as error:
+            raise _too_slow(pattern, SCAN_SECONDS) from error
         if problem is not None and not also_as_text:
             raise QueryError(
                 f"Invalid pattern {pattern[:80]!r}: {problem}. Correct the regular expression, or "
                 "use kind='phrase' to search for the plain text."
             )
-        yield matcher
+        yield ask
+
+
+async def _ask(
+    pattern: str, requests: ByteSendStream, replies: BufferedByteReceiveStream, request: object
+) -> Any:
+    """Send a request to the process of a pattern, and return the reply; see `pattern_worker.py`."""
+    # In a thread, because a text may have a hundred megabytes.
+    line = await to_thread.run_sync(lambda: json.dumps(request).encode("ascii") + b"\n")
+    try:
+        await requests.send(line)
+        reply = await replies.receive_until(b"\n", max_bytes=16 * 1024 * 1024)
+    except (anyio.BrokenResourceError, anyio.EndOfStream, anyio.IncompleteRead) as error:
+        raise QueryError(
+            f"The pattern {pattern[:80]!r} needs too much memory. "
+            "Use a simpler pattern, without nested or counted repetition."
+        ) from error
+    return json.loads(reply)
 
 
 def _too_slow(pattern: str, limit_seconds: float) -> QueryError:
@@ -114,56 +127,6 @@ def _check_pattern(pattern: str) -> None:
             f"The pattern {pattern[:80]!r} repeats too often: the counts in its braces times its "
             f"length exceed {MAX_EXPANDED_CHARS}. Use * or + instead."
         )
-
-
-class _PlainMatcher:
-    """A matcher for a pattern without special characters, which is its own text."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    async def first_matches(self, texts: Sequence[str]) -> list[int]:
-        return await to_thread.run_sync(lambda: [text.find(self._text) for text in texts])
-
-
-class _ProcessMatcher:
-    """A matcher in its own process; see `pattern_worker.py`."""
-
-    def __init__(self, pattern: str, requests: ByteSendStream, replies: ByteReceiveStream) -> None:
-        self._pattern = pattern
-        self._requests = requests
-        self._replies = BufferedByteReceiveStream(replies)
-
-    async def begin(self, *, also_as_text: bool, skip_empty: bool) -> str | None:
-        """Compile the pattern; return its error, or None if it is valid."""
-        request = {
-            "pattern": self._pattern,
-            "also_as_text": also_as_text,
-            "skip_empty": skip_empty,
-        }
-        try:
-            with anyio.fail_after(SCAN_SECONDS):
-                problem: str | None = await self._ask(request)
-        except TimeoutError as error:
-            raise _too_slow(self._pattern, SCAN_SECONDS) from error
-        return problem
-
-    async def first_matches(self, texts: Sequence[str]) -> list[int]:
-        starts: list[int] = await self._ask(texts)
-        return starts
-
-    async def _ask(self, request: object) -> Any:
-        # In a thread, because a text may have a hundred megabytes.
-        line = await to_thread.run_sync(lambda: json.dumps(request).encode("ascii") + b"\n")
-        try:
-            await self._requests.send(line)
-            reply = await self._replies.receive_until(b"\n", max_bytes=16 * 1024 * 1024)
-        except (anyio.BrokenResourceError, anyio.EndOfStream, anyio.IncompleteRead) as error:
-            raise QueryError(
-                f"The pattern {self._pattern[:80]!r} needs too much memory. "
-                "Use a simpler pattern, without nested or counted repetition."
-            ) from error
-        return json.loads(reply)
 
 
 @asynccontextmanager
@@ -201,85 +164,65 @@ class Batch:
 
 
 def newest_batch(rows: Rows[Any], pattern: str) -> Batch:
-    """Return the newest rows that may match, with about `BATCH_CHARS` characters of text."""
+    """Return the newest rows that may match."""
     terms = [phrase_term(words) for words in required_words(pattern)]
-    docs = rows.newest_docs([term for term in terms if term is not None], _DOCS_PER_READ)
-    batch: list[tuple[Row, DocText]] = []
-    size_chars = 0
-    for doc in docs:
-        if size_chars >= BATCH_CHARS:
-            return Batch(batch, doc.doc_id)
-        content = rows.read(doc)
-        if content is not None:
-            batch.append((doc, content))
-            size_chars += len(content.text)
-    return Batch(batch, docs[-1].doc_id - 1 if len(docs) == _DOCS_PER_READ else -1)
+    known = [term for term in terms if term is not None]
+    ids = [*rows.newest(known, ROWS_PER_BATCH, every=True)]
+    read = ((doc, rows.read(doc)) for doc in rows.docs(ids))
+    batch = [(doc, content) for doc, content in read if content is not None]
+    return Batch(batch, ids[-1] - 1 if len(ids) == ROWS_PER_BATCH else -1)
 
 
-class _Scan:
-    """The state of a scan.
-
-    Attributes:
-        hits: Hits, newest first.
-        next_id: Highest ID of the rows that were not scanned yet; -1 at the end.
-        scanned_chars: Number of characters that were matched.
-    """
-
-    def __init__(self, matcher: Matcher, limit: int, first_id: int) -> None:
-        self.hits: list[Hit] = []
-        self.next_id = first_id
-        self.scanned_chars = 0
-        self._matcher = matcher
-        self._limit = limit
-        self._groups = Groups()
-
-    async def match(self, batch: Batch) -> bool:
-        """Add the hits of a batch; return whether the scan should continue."""
-        starts = await self._matcher.first_matches([content.text for _, content in batch.rows])
-        for (doc, content), index in zip(batch.rows, starts, strict=True):
-            if len(self.hits) == self._limit:
-                self.next_id = doc.doc_id
-                return False
-            self.scanned_chars += len(content.text)
-            if index >= 0 and self._groups.has_room(doc):
-                self.hits.append(hit_at(doc, content, index, 0.0))
-        self.next_id = batch.next_id
-        is_full = len(self.hits) == self._limit or self.scanned_chars > SCAN_CHARS
-        return not is_full and self.next_id >= 0
-
-
-async def scan(
-    query: Query, first_id: int, read_batch: Callable[[int], Awaitable[Batch]]
-) -> SearchPage:
+async def scan(query: Query, allowed: Filter, on_rows: OnRows) -> SearchPage:
     """Return the newest texts that match a pattern.
 
     Args:
         query: The query with the pattern.
-        first_id: Highest row ID to scan.
-        read_batch: Returns the next rows, given the highest row ID.
+        allowed: The filter of the query.
+        on_rows: The method `Archive.on_rows`.
 
     Raises:
         QueryError: The pattern is invalid or too slow.
     """
-    async with open_matcher(query.text, skip_empty=True) as matcher:
-        state = _Scan(matcher, query.limit, first_id)
+    groups, hits, scanned_chars = Groups(), list[Hit](), 0
+    next_id = allowed.last_id
+
+    async def read_batch() -> Batch:
+        rest = replace(allowed, last_id=next_id)
+        return await on_rows(
+            lambda rows_of, _: newest_batch(rows_of(rest), query.text),
+            lambda: lambda: None,  # this function has its own time limit
+        )
+
+    async with open_matcher(query.text) as matcher:
         # The first batch is outside the time limit, because the index may have to catch up first.
-        batch = await read_batch(first_id)
+        batch = await read_batch()
         with anyio.move_on_after(SCAN_SECONDS):
-            while await state.match(batch):
-                batch = await read_batch(state.next_id)
-    if state.next_id == first_id:
+            while True:
+                starts = await matcher([content.text for _, content in batch.rows])
+                for (doc, content), index in zip(batch.rows, starts, strict=True):
+                    if len(hits) == query.limit:
+                        next_id = doc.doc_id
+                        break
+                    scanned_chars += len(content.text)
+                    if index >= 0 and groups.has_room(doc):
+                        hits.append(hit_at(doc, content, index, 0.0))
+                else:
+                    next_id = batch.next_id
+                if next_id < 0 or len(hits) == query.limit or scanned_chars > SCAN_CHARS:
+                    break
+                batch = await read_batch()
+    if next_id == allowed.last_id:
         raise _too_slow(query.text, SCAN_SECONDS)
-    if state.next_id < 0:
-        return SearchPage(tuple(state.hits), len(state.hits), query.cursor is None)
-    cursor = encode_cursor([0, state.next_id])
-    return SearchPage(tuple(state.hits), len(state.hits), False, cursor)
+    if next_id < 0:
+        return SearchPage(tuple(hits), len(hits), query.cursor is None)
+    return SearchPage(tuple(hits), len(hits), False, encode_cursor([0, next_id]))
 
 
-# No word is required by a pattern with alternatives, inline flags, nested sets, repeated groups or
-# an unusual escape.
-_UNSUPPORTED = re.compile(r"\||\(\?|\[\[|\][^\]]*\]|\)[?*{]|\\[\\pPNxuULgkKRX\d]")
-_SET = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*+\]?")
+# No word is required for certain by a pattern with alternatives, sets, inline flags, groups that
+# may be absent, or one of these escapes.
+_UNCERTAIN = ("|", "[", "(?", ")?", ")*", "){")
+_UNCERTAIN_ESCAPES = "\\pPNxuULgkKRX0123456789"
 _SEPARATOR = r"(?:[^\w\0\\.^$*+?{}()|\[\]]|_)"
 _REQUIRED = re.compile(
     rf"(?:(?<=\\b)|(?<=\\\W)|(?<={_SEPARATOR}))([A-Za-z0-9]+)(?![A-Za-z0-9?*{{])"
@@ -292,6 +235,10 @@ def required_words(pattern: str) -> Iterator[str]:
 
     Not all required words are found: a word is only certain if the pattern shows where it starts.
     """
-    if not _UNSUPPORTED.search(pattern):
-        for word, end in _REQUIRED.findall(_SET.sub("\0", pattern)):
+    first, *escaped = pattern.split("\\")
+    plain = "\0".join([first, *(part[1:] for part in escaped)])
+    # A part is empty after an escaped backslash, and every text contains an empty one.
+    is_uncertain = any(part[:1] in _UNCERTAIN_ESCAPES for part in escaped)
+    if not is_uncertain and not any(sign in plain for sign in _UNCERTAIN):
+        for word, end in _REQUIRED.findall(pattern):
             yield word if end else f"{word}*"

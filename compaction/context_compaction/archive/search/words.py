@@ -39,7 +39,7 @@ from context_compaction.archive.search.filters import (
     filter_of,
 )
 from context_compaction.archive.search.hits import DIVERSE_ROWS, Locator, grouped, hit_at
-from context_compaction.archive.search.patterns import SCAN_SECONDS, Batch, newest_batch, scan
+from context_compaction.archive.search.patterns import SCAN_SECONDS, scan
 from context_compaction.archive.tokenizer import (
     MAX_QUERY_WORDS,
     QueryTerm,
@@ -55,14 +55,11 @@ from context_compaction.errors import QueryError
 _NEIGHBORS_READ = 100  # best rows whose neighbors count
 _REREAD = 24  # best rows that are read for the small words of the query
 _PAGE_ROWS = 200  # rows that one page may skip because they show nothing new
-# Share of its score that a tool result loses if the query is a sentence, because sentences ask for
-# messages. Of 240 readers' questions, 5 more are answered by the first hit.
-_PRINTED_LOSS = 0.25
-# Share of a row that contains the name that the query means, however long the row is.
-_NAME_SHARE = 1.5
 # Factor of a word's share in a neighbor: if the row lacks the word, and if it has the word.
 _LACKED_SHARE, _HELD_SHARE = 0.5, 0.25
-_SMALL_WORD_SCORE = 1.5  # of a small word in a row; about what BM25 gives for a common word
+# Share of a row that contains the name that the query means, and score of a small word, however
+# long the row is; about what BM25 gives for a common word.
+_PLAIN_SHARE = 1.5
 
 _QUESTION = re.compile(r"[?？؟][\W_]*\Z")
 
@@ -71,20 +68,11 @@ async def search(query: Query, within: History | None, on_rows: OnRows) -> Searc
     """See `Archive.search`; `within` is the branch that the query names."""
     allowed = replace(filter_of(query), within=within)
     if query.kind == "regex":
-
-        async def read_batch(last_id: int) -> Batch:
-            rest = replace(allowed, last_id=last_id)
-            return await on_rows(
-                lambda rows_of, _: newest_batch(rows_of(rest), query.text),
-                lambda: lambda: None,  # `scan` has its own time limit
-            )
-
-        return await scan(query, allowed.last_id, read_batch)
+        return await scan(query, allowed, on_rows)
     terms_of_query(query)  # raises before anything is read
 
     def work(rows_of: RowsOf, check: Check) -> SearchPage:
-        everything = rows_of(allowed.everything)
-        return words_page(query, rows_of(allowed), everything, allowed.within, check)
+        return words_page(query, rows_of(allowed), rows_of(allowed.everything), check)
 
     return await on_rows(work, partial(_time_limit, query))
 
@@ -105,7 +93,10 @@ def _time_limit(query: Query) -> Check:
 
 
 def words_page(
-    query: Query, rows: Rows[R], everything: Rows[R], within: History | None, check: Check
+    query: Query,
+    rows: Rows[R],
+    everything: Rows[R],
+    check: Check,
 ) -> SearchPage:
     """Return one page of hits for a query of words or a phrase.
 
@@ -113,7 +104,6 @@ def words_page(
         query: The query.
         rows: The rows that its filters and its cursor allow.
         everything: All rows of the archive.
-        within: The branch to which the query is restricted, if any.
         check: Called repeatedly; an exception from it ends the search.
     """
     cursor = decode_cursor(query.cursor) if query.cursor else None
@@ -131,7 +121,7 @@ def words_page(
         texts = {doc_id: content.text for doc_id, content in read if content is not None}
         indexes = locator.new_names(texts)
         ids = [*indexes, *(doc_id for doc_id in ids if doc_id not in indexes)]
-    hits = _HitList(rows, ranker, within, query.order)
+    hits = _HitList(rows, ranker, query.order)
     is_prefix = all(term.is_prefix for term in terms)
     has_more, stop = False, offset
     for doc in islice(grouped(rows.docs, ids, offset + query.limit + 1), offset, None):
@@ -181,13 +171,10 @@ def terms_of_query(query: Query) -> list[QueryTerm]:
 class _HitList(Generic[R]):
     """The hits of one page. A row that shows nothing new increases `repeats` of an earlier hit."""
 
-    def __init__(
-        self, rows: Rows[R], ranker: "Ranker[R]", within: History | None, order: str
-    ) -> None:
+    def __init__(self, rows: Rows[R], ranker: "Ranker[R]", order: str) -> None:
         self.hits: list[Hit] = []
         self._rows = rows
         self._ranker = ranker
-        self._within = within
         self._merges = order == "relevance"
         # Numbers of the hits that show the same passage of a session.
         self._passages: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
@@ -209,11 +196,11 @@ class _HitList(Generic[R]):
         # Quotation marks and similar characters may follow the question mark.
         if doc.output_id is not None or not _QUESTION.search(content.text[-40:]):
             return None
-        following = self._rows.next_doc(doc)
-        if following is None or (self._within and following.seq not in self._within.seqs):
-            return None
-        answer = self._ranker.read(following)
-        if answer is None or answer.is_own or answer.before != content.history:
+        # The next message may have several parts, the first of which has the smallest ID.
+        parts = (other for _, other, later in self._rows.near([doc.doc_id]) if later == 1)
+        following = next(iter(self._rows.docs([min(parts, default=-1)])), None)
+        answer = None if following is None else self._ranker.read(following)
+        if following is None or answer is None or answer.is_own or answer.before != content.history:
             return None
         return hit_at(following, answer, 0, 0.0)
 
@@ -262,7 +249,7 @@ class Ranker(Generic[R]):
             has_any = len(terms) > 1
             ids = self._rows.newest([*terms, *pieces], CANDIDATES)
         missing = tuple(term for term in terms if has_any and not self.is_found(term))
-        rows = self._rows.by_time(ids)
+        rows = sorted(ids, key=lambda row: (ids[row], row), reverse=True)
         if has_any:
             counts = Counter(row for term in terms for row in self._rows.candidates(term).shares)
             rows = sorted(rows, key=lambda row: -counts[row])
@@ -286,7 +273,7 @@ class Ranker(Generic[R]):
         small_words = {*phrase_words(text)[:MAX_QUERY_WORDS]}
         small_words -= {word for term in terms for word in term.words}
         if small_words:
-            added = self._sentence_scores(order[:_REREAD], scores, small_words)
+            added = self._sentence_scores(order[:_REREAD], small_words)
             order = _add_scores(order, scores, added)
         is_exact = all(matches.is_complete for matches in found)
         return Ranking(order, scores, is_exact, tuple(missing))
@@ -316,7 +303,7 @@ class Ranker(Generic[R]):
         for term in likely_names(text):
             ids = self._rows.newest([term], CANDIDATES)
             weight = term.weight * self._idf(len(ids))
-            names.append(Matches(dict.fromkeys(ids, _NAME_SHARE), len(ids), True, weight))
+            names.append(Matches(dict.fromkeys(ids, _PLAIN_SHARE), len(ids), True, weight))
         return names
 
     def _pieces(self, term: QueryTerm) -> list[Matches]:
@@ -335,19 +322,15 @@ class Ranker(Generic[R]):
         unknown_weight = (total_weight - known_weight) * self._idf(0)
         return found if weight >= least * (weight + unknown_weight) else []
 
-    def _sentence_scores(
-        self, ids: Sequence[int], scores: Mapping[int, float], small_words: Set[str]
-    ) -> dict[int, float]:
-        """Return the change of each row's score if the query is a sentence with small words."""
+    def _sentence_scores(self, ids: Sequence[int], small_words: Set[str]) -> dict[int, float]:
+        """Return what each row gains if the query is a sentence with small words."""
         added: dict[int, float] = {}
         for doc in self._rows.docs(ids):
             content = self.read(doc)
             if content is not None:
                 # Only the start of a text counts, because a long text has all small words.
-                gain = _SMALL_WORD_SCORE * len(small_words & words_of(content.text[:500]))
-                raised = scores[doc.doc_id] + gain
-                loss = raised * _PRINTED_LOSS if content.role == "tool" else 0.0
-                added[doc.doc_id] = gain - loss
+                words = small_words & words_of(content.text[:500])
+                added[doc.doc_id] = _PLAIN_SHARE * len(words)
         return added
 
 
@@ -366,13 +349,13 @@ def _neighbor_scores(
     """Return the score that each row gets from matches in the messages around it.
 
     Args:
-        near: Rows with a neighbor each, and their distance in messages, from 1.
+        near: Rows with a neighbor each, and by how many messages that is later.
         found: The matches of each term.
     """
     best: dict[tuple[int, int], float] = defaultdict(float)  # by row and number of the term
-    for row, other, far in near:
+    for row, other, later in near:
         for number, matches in enumerate(found):
-            nearby = matches.shares.get(other, 0.0) / far
+            nearby = matches.shares.get(other, 0.0) / abs(later)
             best[row, number] = max(best[row, number], nearby)
     added: dict[int, float] = defaultdict(float)
     for (row, number), nearby in best.items():
