@@ -158,9 +158,11 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
         SettingsError: The port is in use, or the address does not exist.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio disables Nagle's algorithm only if the protocol is named. Otherwise each response
-    # waits 40 ms for the client's delayed acknowledgement.
+    # asyncio disables Nagle's algorithm only if the protocol is named, and on Windows only if the
+    # listener does so. Otherwise each response waits 40 ms for the client's delayed
+    # acknowledgement.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         # With SO_REUSEADDR on Windows, another program could take the port.
         option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)

@@ -252,12 +252,13 @@ async def test_answers_are_sent_at_once() -> None:
         writer.close()
 
     listener = bind("127.0.0.1", 0)
+    assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)  # Windows takes it from here
     async with await asyncio.start_server(answer, sock=listener):
         reader, writer = await asyncio.open_connection(*listener.getsockname())
         assert await reader.read() == b""
         writer.close()
         await writer.wait_closed()
-    assert found == [1]
+    assert found[0]
 
 
 def test_service_refuses_other_than_loopback_addresses(environment: dict[str, str]) -> None:
