@@ -137,33 +137,6 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class EffortLevel:
-    """Effort of a plan to shrink the list.
-
-    Attributes:
-        settings: The constants of this level.
-        keep_fraction: Share of the limit that recent messages may keep after a cut. 0 keeps only
-            the newest run.
-        needs_minimum: Whether clearing is skipped when it saves less than the minimum.
-        clears_all: Whether clearing continues after the limit is met.
-        keep_messages: Number of newest messages that a cut keeps, instead of `keep_fraction`.
-        fresh_tokens: Token limit for the newest tool results, which the model has not seen yet.
-        unread_tokens: Token limit for the newest tool results once one of them is persisted. 0
-            keeps only a preview of the policy's length.
-        is_last: Whether even project rules may be removed.
-    """
-
-    settings: Settings
-    keep_fraction: float
-    needs_minimum: bool = True
-    clears_all: bool = False
-    keep_messages: int = 0
-    fresh_tokens: int = 0
-    unread_tokens: int = 0
-    is_last: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class OriginalMessages:
     """The original messages that a summary replaces.
 
@@ -371,19 +344,17 @@ class CompactionContext:
         head = "" if newest is None else session.heads[newest][:HEAD_CHARS]
         return Span(session.session_id, min(numbers, default=0), max(numbers, default=0), head)
 
-    def layer_context(self, level: EffortLevel) -> LayerContext:
-        """Return the values that a layer reads at `level` before a cut."""
-        settings = level.settings
+    @property
+    def layer_context(self) -> LayerContext:
+        """The values that a layer reads before a cut."""
         return LayerContext(
-            settings if level.needs_minimum else replace(settings, min_savings_tokens=0),
+            self.settings,
             self.count,
             self.rules,
             self.span_of,
             self.pins,
             self.budget.message_tokens,
             self.budget.max_bytes,
-            fresh_tokens=level.fresh_tokens,
-            unread_tokens=level.unread_tokens,
         )
 
 
@@ -426,7 +397,6 @@ class Plan:
 
     Attributes:
         edited: The list after the clearing layers.
-        level: The effort level.
         cut: The cut point; None if no history is replaced.
         history: The messages that a summary replaces.
         prefix: The messages of the running turn that a checkpoint replaces.
@@ -446,7 +416,6 @@ class Plan:
     """
 
     edited: EditedMessages
-    level: EffortLevel
     cut: CutPoint | None = None
     history: Messages = ()
     prefix: Messages = ()

@@ -38,7 +38,7 @@ class LayerContext:
     """The inputs of a layer besides the messages.
 
     Attributes:
-        settings: The constants, at the current level of effort.
+        settings: The constants.
         count: The token counter.
         rules: The provider's rules.
         span_of: Returns the archived originals of messages, for a pointer.

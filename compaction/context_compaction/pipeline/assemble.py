@@ -3,16 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from context_compaction.context import CompactionContext, EditedMessages, EffortLevel, Plan
+from context_compaction.context import CompactionContext, EditedMessages, Plan
 from context_compaction.layers.base import FileText
-from context_compaction.layers.cut_point import (
-    CutPoint,
-    cut_all,
-    cut_keeping,
-    find_cut,
-    history_of,
-    turn_prefix_of,
-)
+from context_compaction.layers.cut_point import CutPoint, history_of, turn_prefix_of
 from context_compaction.layers.repair import alternate_roles, repair_after_removal
 from context_compaction.layers.restore import insert_files
 from context_compaction.layers.summary_message import (
@@ -25,15 +18,12 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Messages, Text, make_message
 from context_compaction.messages.pins import Pin, fit_to_budget, pin_block
 from context_compaction.messages.speakers import passages
-from context_compaction.pipeline.clear import plan_by_clearing
 from context_compaction.pipeline.fit_project_rules import RULES_LAYER, fit_project_rules
 from context_compaction.pipeline.read import without_invalid_thinking
 from context_compaction.pipeline.shorten import is_of_request
 
 # Restored files must leave the result smaller than the list, however short that was.
 _RESTORED_SHARE = 0.95
-# After a cut by the policy's rule, a summary has at most this share of the replaced tokens.
-_SUMMARY_SHARE = 0.2
 # Host text before the running request stays up to this share of the limit.
 _HOST_TEXT_SHARE = 1 / 50
 # Lines about running work get at most this share of the limit, which is four jobs at 1,000 tokens.
@@ -89,9 +79,7 @@ def _with_summary(
         first = summary_message(context.span_of(replaced), summary, pins, may_grow=may_grow)
     if prefix and not cut.folds_request:
         inside = checkpoint_message(context.span_of(prefix), checkpoint)
-    layer_context = replace(
-        context.layer_context(plan.level), cut=cut, summary=first, checkpoint=inside
-    )
+    layer_context = replace(context.layer_context, cut=cut, summary=first, checkpoint=inside)
     edited = plan.edited
     for name, layer in context.policy.at_stage("replace"):
         edited = edited.then(name, layer.apply(edited.messages, layer_context), context.count)
@@ -125,7 +113,7 @@ def _with_restored_files(
             int(context.count.messages(context.messages) * _RESTORED_SHARE),
         )
         layer_context = replace(
-            context.layer_context(plan.level),
+            context.layer_context,
             files=files,
             files_at=files_at,
             limit_tokens=limit_tokens,
@@ -175,21 +163,33 @@ def _restore_index(messages: Messages, plan: Plan) -> int:
 
 
 def cut_at(
-    context: CompactionContext, edited: EditedMessages, level: EffortLevel, cut: CutPoint
+    context: CompactionContext,
+    edited: EditedMessages,
+    cut: CutPoint,
+    *,
+    removes_rules: bool = False,
 ) -> Plan:
-    """Return the plan that cuts `edited` at `cut`; its texts are written later."""
+    """Return the plan that cuts `edited` at `cut`; its texts are written later.
+
+    With `removes_rules` even project rules and the user's automatic pins are replaced.
+    """
     step = fit_project_rules(
         edited.messages,
         context.budget.message_tokens,
         context.count,
         pinned=context.pins.marked,
-        removes_all=level.is_last,
+        removes_all=removes_rules,
     )
-    return plan_of_cut(context, edited.then(RULES_LAYER, step, context.count), level, cut)
+    edited = edited.then(RULES_LAYER, step, context.count)
+    return plan_of_cut(context, edited, cut, removes_rules=removes_rules)
 
 
 def plan_of_cut(
-    context: CompactionContext, edited: EditedMessages, level: EffortLevel, cut: CutPoint
+    context: CompactionContext,
+    edited: EditedMessages,
+    cut: CutPoint,
+    *,
+    removes_rules: bool = False,
 ) -> Plan:
     """Return the plan that replaces the messages before `cut`, with the pins of these messages."""
     source = edited.messages
@@ -198,8 +198,8 @@ def plan_of_cut(
         most_tokens = int(context.share_tokens * _HOST_TEXT_SHARE)
         has_own = any(map(placeholders.is_synthetic, history))
         history = history if has_own or context.count.messages(history) > most_tokens else ()
-    plan = Plan(edited, level, cut, history, prefix)
-    return replace(plan, pins=_pins_of(context, plan))
+    plan = Plan(edited, cut, history, prefix)
+    return replace(plan, pins=_pins_of(context, plan, removes_rules=removes_rules))
 
 
 def _is_summarizable(message: Message) -> bool:
@@ -215,82 +215,15 @@ def _is_summarizable(message: Message) -> bool:
     )
 
 
-def _pins_of(context: CompactionContext, plan: Plan) -> tuple[Pin, ...]:
+def _pins_of(context: CompactionContext, plan: Plan, *, removes_rules: bool) -> tuple[Pin, ...]:
     """Return the pins that the summary carries: all except those of messages that stay in full."""
     removed = {message.index for message in plan.replaced}
     removed |= {edit.index for edit in plan.edited.edits if is_of_request(edit)}
     leaving = [pin for pin in context.pins.candidates if pin.index is None or pin.index in removed]
-    settings = plan.level.settings
-    automatic_tokens = 0 if plan.level.is_last else settings.automatic_pin_tokens
+    settings = context.settings
     return fit_to_budget(
         leaving,
         limit_tokens=settings.pinned_tokens,
-        automatic_tokens=automatic_tokens,
+        automatic_tokens=0 if removes_rules else settings.automatic_pin_tokens,
         running_tokens=int(context.share_tokens * _RUNNING_SHARE),
-    )
-
-
-def plan_by_policy(
-    context: CompactionContext, level: EffortLevel, *, always_cut: bool
-) -> Plan | None:
-    """Return the plan by the policy's own rule for the cut point; None if it does not fit."""
-    cleared = plan_by_clearing(context, level)
-    if context.fits(cleared.edited.messages) and not always_cut:
-        return cleared
-    cut = _policy_cut(context, cleared.edited, level)
-    if cut is None:
-        return cleared if context.fits(cleared.edited.messages) else None
-    plan = cut_at(context, cleared.edited, level, cut)
-    pinned_tokens = sum(pin.tokens for pin in plan.pins if pin.is_automatic)
-    reserved_tokens = max(0, _summary_tokens(context, level) - pinned_tokens)
-    plan = _with_text_limits(context, plan, reserved_tokens)
-    without_summary = assemble(context, plan).messages
-    if not context.fits(without_summary, spare_tokens=plan.text_tokens):
-        return None
-    free_tokens = context.room_tokens(without_summary)
-    desired_tokens = min(level.settings.summary_tokens - pinned_tokens, free_tokens)
-    return _with_text_limits(context, plan, max(reserved_tokens, desired_tokens))
-
-
-def _summary_tokens(context: CompactionContext, level: EffortLevel) -> int:
-    """Return the tokens that a cut reserves for the summary."""
-    share_tokens = context.share_tokens // 2
-    return min(level.settings.summary_tokens, share_tokens)
-
-
-def _policy_cut(
-    context: CompactionContext, edited: EditedMessages, level: EffortLevel
-) -> CutPoint | None:
-    settings, rules = level.settings, context.rules
-    if level.keep_messages:
-        return cut_keeping(edited.messages, rules, keep_messages=level.keep_messages)
-    if settings.replace_all:
-        return cut_all(edited.messages, rules)
-    room_tokens = context.share_tokens - _summary_tokens(context, level)
-    is_of_target = settings.keep_recent_of == "target"
-    base_tokens = room_tokens if is_of_target else context.budget.window_message_tokens
-    cut = find_cut(
-        edited.messages,
-        count=context.count,
-        rules=rules,
-        keep_tokens=min(int(base_tokens * level.keep_fraction), room_tokens),
-        keep_turns=settings.keep_recent_turns,
-        max_tokens=room_tokens,
-    )
-    if cut is None or cut.request_at is None or settings.split_turn == "checkpoint":
-        return cut
-    return replace(cut, folds_request=True)
-
-
-def _with_text_limits(context: CompactionContext, plan: Plan, tokens: int) -> Plan:
-    """Return `plan` with `tokens` divided between summary and checkpoint."""
-    history_tokens, prefix_tokens = map(context.count.total, (plan.history, plan.prefix))
-    replaced_tokens = history_tokens + prefix_tokens
-    # An earlier summary may be repeated in full, because it replaces far more than it counts.
-    earlier_tokens = context.count.total([*filter(placeholders.is_synthetic, plan.replaced)])
-    most_tokens = earlier_tokens + int((replaced_tokens - earlier_tokens) * _SUMMARY_SHARE)
-    tokens = min(tokens, max(0, most_tokens))
-    checkpoint_tokens = tokens * prefix_tokens // max(1, replaced_tokens)
-    return replace(
-        plan, summary_tokens=tokens - checkpoint_tokens, checkpoint_tokens=checkpoint_tokens
     )

@@ -27,7 +27,6 @@ from context_compaction.messages.edits import Step
 from context_compaction.messages.model import JsonObject, Message, Messages
 from context_compaction.messages.pins import Pins
 from context_compaction.messages.speakers import claims_in, with_authors
-from context_compaction.pipeline.clear import first_level
 from context_compaction.pipeline.collect_pins import check_indices, check_pins, gather_pins
 from context_compaction.pipeline.fit_project_rules import preserved_tokens
 from context_compaction.policies import policy_named
@@ -204,8 +203,7 @@ def _without_snipped(context: CompactionContext) -> CompactionContext:
     request = context.request
     if not request.snip_messages or request.mode == "record":
         return context
-    layer_context = context.layer_context(first_level(context.settings))
-    step = snip_chosen(context.messages, layer_context, request.snip_messages)
+    step = snip_chosen(context.messages, context.layer_context, request.snip_messages)
     if step.messages is context.messages:
         return context
     repaired = repair_after_removal(step.messages, context.rules)

@@ -21,7 +21,6 @@ from context_compaction.messages.edits import Edit, first_difference
 from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
 from context_compaction.messages.model import JsonObject, Message, Messages, text_of
 from context_compaction.messages.speakers import unproven_summary_warning
-from context_compaction.pipeline.chosen_range import range_warnings, replaced_range
 from context_compaction.pipeline.collect_pins import pin_warnings, pins_json
 from context_compaction.pipeline.dropped_names import dropped_names
 from context_compaction.pipeline.shorten import is_of_request
@@ -281,7 +280,7 @@ def _warnings(done: Finished, secrets: JsonObject | None, *, was_cut: bool) -> t
         *context.session.given.warnings,
         *_repair_warnings(_reindexed(context.repairs, context)),
         *_snip_warnings(context),
-        *range_warnings(context, done.plan),
+        *_range_warnings(context, done.plan),
         *done.validation.warnings,
         *_request_warnings(edited.edits),
         *done.words.warnings,
@@ -333,7 +332,7 @@ def _receipt(result: CompactResult, done: Finished) -> JsonObject:
     if snips := _snips(context):
         receipt["snip"] = _snip_json(snips, messages)
     if is_cut and context.request.range is not None:
-        receipt["range"] = replaced_range(context, done.plan)
+        receipt["range"] = _replaced_range(context, done.plan)
     if result.recognised is not None:
         receipt["recognised"] = asdict(result.recognised)
     return receipt
@@ -485,3 +484,30 @@ def _secret_warnings(secrets: JsonObject | None, *, is_plan: bool) -> tuple[str,
 def _count_secrets(messages: Sequence[Message]) -> Mapping[str, int]:
     """Return the number of different secrets of each kind in each message, added up."""
     return Counter(kind for m in messages for kind in secret_values(m.source).values())
+
+
+def _range_warnings(context: CompactionContext, plan: Plan) -> tuple[str, ...]:
+    """Return a warning if other messages than the caller's were summarized."""
+    asked = context.session.given.request.range
+    if asked is None:
+        return ()
+    done = _replaced_range(context, plan)
+    if done == asked:
+        return ()
+    names = f"messages {asked[0]} to {asked[1]}"
+    if done is None:
+        return (
+            f"Nothing of {names} was summarized: an earlier compaction has replaced them, or their "
+            "calls have no results yet.",
+        )
+    return (
+        f"Messages {done[0]} to {done[1]} were summarized instead of {names}, so that calls stay "
+        "with their results, and the newest request and earlier summaries stay.",
+    )
+
+
+def _replaced_range(context: CompactionContext, plan: Plan) -> tuple[int, int] | None:
+    """Return the first and last index, in the caller's list, of the summarized messages."""
+    indices = (context.session.input_index(message.index) for message in plan.replaced)
+    known = [index for index in indices if index is not None]
+    return (min(known), max(known)) if plan.cut is not None and known else None

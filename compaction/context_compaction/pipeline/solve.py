@@ -12,27 +12,28 @@ from context_compaction.archive.values import ArchivedMessage
 from context_compaction.context import (
     CompactionContext,
     EditedMessages,
-    EffortLevel,
     FilesInWork,
     Plan,
     SummaryMatch,
     SummaryText,
 )
 from context_compaction.file_access import DiskFile
-from context_compaction.layers.base import FileText
+from context_compaction.layers.base import FileText, LayerContext
 from context_compaction.layers.cut_point import CutPoint, history_of
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Messages
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.tool_pairs import runs, safe_cuts
 from context_compaction.messages.tool_results import newest_results
-from context_compaction.pipeline.assemble import assemble, cut_at, plan_by_policy
-from context_compaction.pipeline.chosen_range import plan_of_range
-from context_compaction.pipeline.clear import (
+from context_compaction.pipeline.assemble import assemble, cut_at
+from context_compaction.pipeline.cut import (
     below_trigger,
+    clearing_context,
     collapsed,
-    gentle_level,
     plan_by_clearing,
+    plan_by_policy,
+    plan_of_range,
+    without_minimum,
 )
 from context_compaction.pipeline.files_in_work import file_items, with_disk
 from context_compaction.pipeline.originals import (
@@ -83,49 +84,49 @@ def make_plan(context: CompactionContext) -> Plan:
     if session.applied is not None:
         return applied_plan(context, *session.applied)
     if session.rejections.is_spent or session.is_repeated or not context.messages:
-        return Plan(EditedMessages(context.messages), gentle_level(context))
+        return Plan(EditedMessages(context.messages))
     request = context.request
     if request.range is not None:
         return plan_of_range(context)
     is_idle = request.idle_seconds > context.settings.idle_clear_seconds
-    level = gentle_level(context, is_idle=is_idle)
+    clears = clearing_context(context, is_idle=is_idle)
     match request.mode:
         case "record":
-            return Plan(EditedMessages(context.messages), level)
+            return Plan(EditedMessages(context.messages))
         case "micro":
-            clears_all = request.target_tokens is None
-            level = replace(level, needs_minimum=False, clears_all=clears_all)
-            return plan_by_clearing(context, level)
+            limit_tokens = 0 if request.target_tokens is None else context.budget.message_tokens
+            clears = replace(without_minimum(clears), limit_tokens=limit_tokens)
+            return plan_by_clearing(context, clears)
         case "auto" | "plan" if not context.budget.is_over:
-            return below_trigger(context, level, is_idle=is_idle)
+            return below_trigger(context, clears, is_idle=is_idle)
         case _ if not context.policy.replaces_history:
-            return plan_by_clearing(context, level)
+            return plan_by_clearing(context, clears)
         case "reactive":
-            return _plan_after_rejection(context, level)
+            return _plan_after_rejection(context)
         case "full":
             return _policy_plan_or_fill(context, always_cut=True)
         case _:
-            cleared = _clearing_that_fits(context, level)
+            cleared = _clearing_that_fits(context, clears)
             return cleared or _policy_plan_or_fill(context, always_cut=False)
 
 
-def _plan_after_rejection(context: CompactionContext, level: EffortLevel) -> Plan:
-    keep_messages = context.settings.reactive_keep_messages
-    earlier_tries = context.session.rejections.versions - 1
-    if keep_messages and not earlier_tries:
-        level = replace(level, keep_messages=keep_messages)
-        by_policy = plan_by_policy(context, level, always_cut=True)
-        if by_policy is not None:
-            return by_policy
-    return _plan_to_fill(context, rejections=1 + earlier_tries)
+def _plan_after_rejection(context: CompactionContext) -> Plan:
+    keep_messages, tries = (
+        context.settings.reactive_keep_messages,
+        context.session.rejections.versions,
+    )
+    by_policy = None
+    if keep_messages and tries == 1:
+        by_policy = plan_by_policy(context, always_cut=True, keep_messages=keep_messages)
+    return by_policy or _plan_to_fill(context, rejections=tries)
 
 
-def _clearing_that_fits(context: CompactionContext, level: EffortLevel) -> Plan | None:
+def _clearing_that_fits(context: CompactionContext, clears: LayerContext) -> Plan | None:
     """Return the plan that replaces no history, if that fits and no target has to be filled."""
-    if context.budget.fills_target and level.settings.scale_to_budget:
+    if context.budget.fills_target and context.settings.scale_to_budget:
         return None
-    cleared = plan_by_clearing(context, level)
-    for plan in (cleared, collapsed(context, cleared)):
+    cleared = plan_by_clearing(context, clears)
+    for plan in (cleared, collapsed(context, clears, cleared)):
         if context.fits(assemble(context, plan).messages):
             return plan
     return None
@@ -133,26 +134,17 @@ def _clearing_that_fits(context: CompactionContext, level: EffortLevel) -> Plan 
 
 def _policy_plan_or_fill(context: CompactionContext, *, always_cut: bool) -> Plan:
     """Return the plan by the policy's cut rule; a fill if it has none or the cut does not fit."""
-    settings = context.settings
-    if settings.replace_all or settings.keep_recent_of == "window":
-        level = gentle_level(context)
-        if always_cut:
-            # The caller asks for a summary, so only the newest run stays, however much would fit.
-            newest_only = replace(context.settings, keep_recent_turns=0)
-            level = replace(level, settings=newest_only, keep_fraction=0.0)
-        by_policy = plan_by_policy(context, level, always_cut=always_cut)
-        if by_policy is not None:
-            return by_policy
-    return _plan_to_fill(context)
+    has_rule = context.settings.replace_all or context.settings.keep_recent_of == "window"
+    by_policy = plan_by_policy(context, always_cut=always_cut) if has_rule else None
+    return by_policy or _plan_to_fill(context)
 
 
 def _plan_to_fill(context: CompactionContext, rejections: int = 0) -> Plan:
     """Return a plan that `decide` fills; until then all history is replaced."""
-    level = replace(gentle_level(context), unread_tokens=0)
-    edited = EditedMessages(context.messages)
     cut = CutPoint(len(context.messages))
     history = history_of(context.messages, cut)
-    return Plan(edited, level, cut, history, fills=True, rejections=rejections)
+    edited = EditedMessages(context.messages)
+    return Plan(edited, cut, history, fills=True, rejections=rejections)
 
 
 def decide(
@@ -378,6 +370,7 @@ def _cut_where_bought(
     covered_until: int = 0,
     least_start: int = 0,
     needs_all: bool = False,
+    removes_rules: bool = False,
 ) -> Plan:
     """Return `plan` cut before the newest run of messages that all have something bought.
 
@@ -396,7 +389,7 @@ def _cut_where_bought(
     edited = shorten_to_bought(context, EditedMessages(messages), record, retained, request_at)
     if start == 0:
         return replace(plan, edited=edited, cut=None, history=(), prefix=())
-    cut_plan = cut_at(context, edited, plan.level, cut)
+    cut_plan = cut_at(context, edited, cut, removes_rules=removes_rules)
     if least_start:
         # No more messages fit whole, so extracts of the next ones may fill the rest.
         covered_until = 0
@@ -530,7 +523,6 @@ def _is_missing(item: Item, *, is_request: bool) -> bool:
 
 def _smallest_plan(context: CompactionContext, plan: Plan, record: Record) -> Plan:
     """Return the smallest possible list: the beginning of the request, and messages bound to it."""
-    level = replace(plan.level, is_last=True)
     for item in record.items:
         item.bought, item.is_unread = set(), False
     for item in orders_of(record.items)[-1:]:
@@ -538,11 +530,12 @@ def _smallest_plan(context: CompactionContext, plan: Plan, record: Record) -> Pl
             if 2 * context.count.text(item.pieces[first]) <= context.share_tokens:
                 item.bought = {first}
     safe = safe_cuts(context.messages, context.rules)
-    smallest = _cut_where_bought(context, replace(plan, level=level), record, safe)
+    smallest = _cut_where_bought(context, plan, record, safe, removes_rules=True)
     if smallest.cut is not None:
         return smallest
-    level = replace(level, clears_all=True, needs_minimum=False)
-    cleared = replace(plan, edited=plan_by_clearing(context, level).edited, cut=None, history=())
+    clears = replace(clearing_context(context), limit_tokens=0, unread_tokens=0)
+    edited = plan_by_clearing(context, without_minimum(clears)).edited
+    cleared = replace(plan, edited=edited, cut=None, history=())
     smallest_tokens = context.count.messages(assemble(context, smallest).messages)
     is_smaller = context.count.messages(cleared.edited.messages) < smallest_tokens
     return cleared if is_smaller else smallest

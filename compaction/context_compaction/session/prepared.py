@@ -15,7 +15,7 @@ from typing import Any
 
 from context_compaction import formats
 from context_compaction.compaction_state import CompactionState, PreparedList
-from context_compaction.context import CompactionContext, EditedMessages, EffortLevel, Plan
+from context_compaction.context import CompactionContext, EditedMessages, Plan
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.messages.cache_control import without_cache_markers
 from context_compaction.messages.edits import Edit
@@ -161,7 +161,7 @@ def applied_plan(context: CompactionContext, prepared: PreparedList, proven: Pro
         tuple(replace(Edit(**edit), pointers=tuple(edit["pointers"])) for edit in report["edits"]),
         layers=tuple(LayerReport(**layer) for layer in report["layers"]),
     )
-    return Plan(edited, EffortLevel(context.settings, 0.0))
+    return Plan(edited)
 
 
 def prepared_result(

@@ -1,0 +1,231 @@
+"""Plans without a fill: by the layers that clear, by the policy's cut, or of the caller's range."""
+
+import math
+from dataclasses import replace
+from itertools import dropwhile, takewhile
+
+from context_compaction.context import CompactionContext, EditedMessages, Plan
+from context_compaction.layers.base import Layer, LayerContext
+from context_compaction.layers.cut_point import CutPoint, cut_all, cut_keeping, find_cut
+from context_compaction.layers.offload_media import offload_media
+from context_compaction.layers.persist import fresh_result_tokens
+from context_compaction.messages import placeholders
+from context_compaction.messages.pins import restore_pinned
+from context_compaction.messages.tool_pairs import safe_cuts
+from context_compaction.pipeline.assemble import assemble, cut_at, plan_of_cut
+from context_compaction.request import DETAIL_SHARES
+from context_compaction.settings import Settings
+
+# Share of the target for tool results that the model has not read yet, if not all can stay.
+_UNREAD_SHARE = 0.35
+_MORE_CLEARINGS = 2
+# After a cut by the policy's rule, a summary has at most this share of the replaced tokens.
+_SUMMARY_SHARE = 0.2
+# A caller's own text may be long, but must be shorter than the messages.
+_CALLER_SHARE = 0.9
+
+
+def clearing_context(context: CompactionContext, *, is_idle: bool = False) -> LayerContext:
+    """Return the inputs of the layers that clear a list before any history is replaced."""
+    settings, clears = context.settings, context.layer_context
+    is_rejected = context.request.mode == "reactive"
+    if is_idle or is_rejected:
+        # After a pause the prompt cache is cold, and after a rejection it is useless.
+        clears = without_minimum(clears)
+    if context.budget.is_over and _scales(context, "preview_chars"):
+        clears = replace(clears, unread_tokens=int(context.share_tokens * _UNREAD_SHARE))
+    return replace(
+        clears,
+        limit_tokens=0 if settings.clear_every_turn else clears.limit_tokens,
+        fresh_tokens=0 if is_rejected else _fresh_tokens(context),
+    )
+
+
+def without_minimum(clears: LayerContext) -> LayerContext:
+    """Return `clears` with which a layer acts however little it saves."""
+    return replace(clears, settings=replace(clears.settings, min_savings_tokens=0))
+
+
+def _scales(context: CompactionContext, *names: str) -> bool:
+    """Whether the budget may scale the settings `names`: neither policy nor caller fixes them."""
+    named = set(names) & set(context.request.settings)
+    return context.settings.scale_to_budget and not named
+
+
+def _fresh_tokens(context: CompactionContext) -> int:
+    """Return the token limit for the newest tool results, which the model has not seen yet.
+
+    They stay whole while the list is below its trigger. With a smaller limit every call would edit
+    the list once it is nearly full.
+    """
+    if not _scales(context, "persist_result_tokens", "persist_newest_chars"):
+        return 0
+    budget = context.budget
+    remaining_tokens = (budget.trigger_tokens - budget.before.upper) / context.count.margin
+    return max(0, int(fresh_result_tokens(context.messages, context.count) + remaining_tokens))
+
+
+def plan_by_clearing(context: CompactionContext, clears: LayerContext) -> Plan:
+    """Return the plan of the clearing layers alone. A limit of 0 clears everything possible."""
+    layers = context.policy.at_stage("clear")
+    # Layers whose result does not depend on the limit run once.
+    started = EditedMessages(context.messages)
+    for name, layer in takewhile(lambda item: not item[1].uses_limit, layers):
+        started = _cleared_by(layer, name, started, context, clears)
+
+    def cleared(limit_tokens: int) -> EditedMessages:
+        edited, limited = started, replace(clears, limit_tokens=limit_tokens)
+        for name, layer in dropwhile(lambda item: not item[1].uses_limit, layers):
+            edited = _cleared_by(layer, name, edited, context, limited)
+        offloaded = offload_media(edited.messages, clears)
+        return edited.then("offload", offloaded, context.count)
+
+    edited = cleared(clears.limit_tokens)
+    for _ in range(_MORE_CLEARINGS if context.request_count.anchor_tokens else 0):
+        # Relative to a provider's count, a placeholder weighs more than the text it replaces.
+        missing_tokens = -context.room_tokens(edited.messages)
+        if missing_tokens <= 0 or not clears.limit_tokens:
+            break
+        scale = context.count.margin**2 / context.request_count.scale
+        edited = cleared(
+            context.count.messages(edited.messages) - math.ceil(missing_tokens * scale)
+        )
+    return Plan(edited)
+
+
+def below_trigger(context: CompactionContext, clears: LayerContext, *, is_idle: bool) -> Plan:
+    """Return a plan that edits only uncached messages; after a long pause, all old ones."""
+    if context.settings.clear_every_turn or is_idle:
+        return plan_by_clearing(context, replace(clears, limit_tokens=0))
+    edited = EditedMessages(context.messages)
+    for name, layer in context.policy.at_stage("clear"):
+        if layer.acts_below_trigger:
+            newest_only = replace(clears, newest_only=True)
+            edited = _cleared_by(layer, name, edited, context, newest_only)
+    return Plan(edited)
+
+
+def collapsed(context: CompactionContext, clears: LayerContext, cleared: Plan) -> Plan:
+    """Return `cleared` with finished sub-tasks collapsed; the same plan without any."""
+    edited, folds = cleared.edited, replace(clears, limit_tokens=context.budget.message_tokens)
+    for name, layer in context.policy.at_stage("fold"):
+        edited = edited.then(name, layer.apply(edited.messages, folds), context.count)
+    return cleared if edited is cleared.edited else Plan(edited)
+
+
+def _cleared_by(
+    layer: Layer,
+    name: str,
+    edited: EditedMessages,
+    context: CompactionContext,
+    clears: LayerContext,
+) -> EditedMessages:
+    step = layer.apply(edited.messages, clears)
+    step = restore_pinned(edited.messages, step, context.pins.marked)
+    return edited.then(name, step, context.count)
+
+
+def plan_by_policy(
+    context: CompactionContext, *, always_cut: bool, keep_messages: int = 0
+) -> Plan | None:
+    """Return the plan by the policy's own rule for the cut point; None if it does not fit.
+
+    With `always_cut` a list that fits is cut as well. `keep_messages` overrides the policy's rule.
+    """
+    cleared = plan_by_clearing(context, clearing_context(context))
+    if context.fits(cleared.edited.messages) and not always_cut:
+        return cleared
+    settings = context.settings
+    if always_cut:
+        # The caller asks for a summary, so only the newest run stays, however much would fit.
+        settings = replace(settings, keep_recent_turns=0, keep_recent_fraction=0.0)
+    reserved_tokens = min(settings.summary_tokens, context.share_tokens // 2)
+    cut = _policy_cut(context, cleared.edited, settings, reserved_tokens, keep_messages)
+    if cut is None:
+        return cleared if context.fits(cleared.edited.messages) else None
+    plan = cut_at(context, cleared.edited, cut)
+    pinned_tokens = sum(pin.tokens for pin in plan.pins if pin.is_automatic)
+    reserved_tokens = max(0, reserved_tokens - pinned_tokens)
+    plan = _with_text_limits(context, plan, reserved_tokens)
+    without_summary = assemble(context, plan).messages
+    if not context.fits(without_summary, spare_tokens=plan.text_tokens):
+        return None
+    free_tokens = context.room_tokens(without_summary)
+    desired_tokens = min(settings.summary_tokens - pinned_tokens, free_tokens)
+    return _with_text_limits(context, plan, max(reserved_tokens, desired_tokens))
+
+
+def _policy_cut(
+    context: CompactionContext,
+    edited: EditedMessages,
+    settings: Settings,
+    reserved_tokens: int,
+    keep_messages: int,
+) -> CutPoint | None:
+    rules = context.rules
+    if keep_messages:
+        return cut_keeping(edited.messages, rules, keep_messages=keep_messages)
+    if settings.replace_all:
+        return cut_all(edited.messages, rules)
+    room_tokens = context.share_tokens - reserved_tokens
+    is_of_target = settings.keep_recent_of == "target"
+    base_tokens = room_tokens if is_of_target else context.budget.window_message_tokens
+    cut = find_cut(
+        edited.messages,
+        count=context.count,
+        rules=rules,
+        keep_tokens=min(int(base_tokens * settings.keep_recent_fraction), room_tokens),
+        keep_turns=settings.keep_recent_turns,
+        max_tokens=room_tokens,
+    )
+    if cut is None or cut.request_at is None or settings.split_turn == "checkpoint":
+        return cut
+    return replace(cut, folds_request=True)
+
+
+def _with_text_limits(context: CompactionContext, plan: Plan, tokens: int) -> Plan:
+    """Return `plan` with `tokens` divided between summary and checkpoint."""
+    history_tokens, prefix_tokens = map(context.count.total, (plan.history, plan.prefix))
+    replaced_tokens = history_tokens + prefix_tokens
+    # An earlier summary may be repeated in full, because it replaces far more than it counts.
+    earlier_tokens = context.count.total([*filter(placeholders.is_synthetic, plan.replaced)])
+    most_tokens = earlier_tokens + int((replaced_tokens - earlier_tokens) * _SUMMARY_SHARE)
+    tokens = min(tokens, max(0, most_tokens))
+    checkpoint_tokens = tokens * prefix_tokens // max(1, replaced_tokens)
+    return replace(
+        plan, summary_tokens=tokens - checkpoint_tokens, checkpoint_tokens=checkpoint_tokens
+    )
+
+
+def plan_of_range(context: CompactionContext) -> Plan:
+    """Return the plan that replaces the messages in the caller's range by a summary.
+
+    The range grows to the results of its calls. It shrinks if the list has no such result yet.
+    """
+    request, messages = context.request, context.messages
+    unchanged = Plan(EditedMessages(messages))
+    first, last = request.range or (0, -1)
+    inside = [
+        at for at, m in enumerate(messages) if m.index is not None and first <= m.index <= last
+    ]
+    if not inside:
+        return unchanged
+    safe = [at for at, is_safe in enumerate(safe_cuts(messages, context.rules)) if is_safe]
+    start = max(at for at in safe if at <= inside[0])
+    stop = next((at for at in safe if at > inside[-1]), safe[-1])
+    requests = [at for at in range(start, stop) if placeholders.is_request(messages[at])]
+    is_newest = not any(map(placeholders.is_request, messages[stop:]))
+    cut = CutPoint(stop, requests[-1] if requests and is_newest else None, history_start=start)
+    plan = plan_of_cut(context, unchanged.edited, cut)
+    history_tokens, prefix_tokens = map(context.count.total, (plan.history, plan.prefix))
+    tokens = history_tokens + prefix_tokens
+    if not tokens:
+        return unchanged
+    share = DETAIL_SHARES[request.detail or "normal"]
+    if request.summary is not None and request.detail is None:
+        share = _CALLER_SHARE
+    text_tokens = request.target_tokens or int(tokens * share)
+    checkpoint_tokens = text_tokens * prefix_tokens // tokens
+    return replace(
+        plan, summary_tokens=text_tokens - checkpoint_tokens, checkpoint_tokens=checkpoint_tokens
+    )
