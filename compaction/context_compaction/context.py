@@ -145,12 +145,15 @@ class OriginalMessages:
         numbers: For each message its number in the transcript; None if it has none.
         earlier: Text of the earlier summaries among the replaced messages.
         unarchived: The part of that text whose original messages are not among `messages`.
+        history_count: Number of messages before the running turn's request. A checkpoint replaces
+            the others.
     """
 
     messages: Messages = ()
     numbers: tuple[int | None, ...] = ()
     earlier: str = ""
     unarchived: str = ""
+    history_count: int = 0
 
     @classmethod
     def joined(cls, *parts: "OriginalMessages") -> "OriginalMessages":
@@ -161,24 +164,6 @@ class OriginalMessages:
             "\n".join(part.earlier for part in parts if part.earlier),
             "\n".join(part.unarchived for part in parts if part.unarchived),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Originals:
-    """The original messages that a writer reads.
-
-    Attributes:
-        history: Originals of the messages that the summary replaces.
-        prefix: Originals of the messages that the checkpoint of the running turn replaces.
-    """
-
-    history: OriginalMessages = OriginalMessages()
-    prefix: OriginalMessages = OriginalMessages()
-
-    @property
-    def all(self) -> OriginalMessages:
-        """The originals of everything that is replaced."""
-        return OriginalMessages.joined(self.history, self.prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,21 +208,17 @@ class EditedMessages:
 
 @dataclass(frozen=True, slots=True)
 class SummaryText:
-    """The texts of a summary and of a checkpoint, with their writer.
+    """The text of a writer; without `prose` the summary consists of extracts.
 
     Attributes:
-        summary: Text that replaces history.
-        checkpoint: Text that replaces the beginning of the running turn.
         writer: "extractive", "host", "memory", or the name of the model's provider.
         warnings: Warnings for the caller.
         model: Report of the model call, for the receipt; None if no model was configured.
-        prose: The part of the text that the host or a model wrote.
+        prose: The text that the host or a model wrote.
         covered_span: The messages that `prose` describes; None if an earlier call wrote it.
         memory: Report of the saved summary that the text contains, for the receipt.
     """
 
-    summary: str = ""
-    checkpoint: str = ""
     writer: str = "extractive"
     warnings: tuple[str, ...] = ()
     model: JsonObject | None = None
@@ -246,14 +227,8 @@ class SummaryText:
     memory: JsonObject | None = None
 
     def redacted(self, gates: Gates) -> "SummaryText":
-        """Return the texts with secrets removed."""
-        return replace(
-            self,
-            summary=gates.json(self.summary),
-            checkpoint=gates.json(self.checkpoint),
-            prose=gates.json(self.prose),
-            memory=gates.json(self.memory),
-        )
+        """Return the text with secrets removed."""
+        return replace(self, prose=gates.json(self.prose), memory=gates.json(self.memory))
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,13 +376,12 @@ class Plan:
         history: The messages that a summary replaces.
         prefix: The messages of the running turn that a checkpoint replaces.
         pins: The texts that the summary carries verbatim.
-        summary_tokens: Token limit of the summary; 0 if there is no history to replace.
-        checkpoint_tokens: Token limit of the checkpoint in the running turn.
+        text_tokens: Token limit of summary and checkpoint together.
         fills: Whether everything competes for the target, instead of a cut by the policy's rule.
         rejections: How often the provider has rejected the list.
         record: The items that the target is filled from.
-        summary: The items that were bought for the summary, as text.
-        checkpoint: The items that were bought for the checkpoint, as text.
+        summary: The text of the summary; "" until it is known.
+        checkpoint: The text of the checkpoint; "" until it is known.
         bought_files: The files that were bought.
         files: The files in work.
         archived: The archived originals of earlier summaries, by span.
@@ -420,8 +394,7 @@ class Plan:
     history: Messages = ()
     prefix: Messages = ()
     pins: tuple[Pin, ...] = ()
-    summary_tokens: int = 0
-    checkpoint_tokens: int = 0
+    text_tokens: int = 0
     fills: bool = False
     rejections: int = 0
     record: Record | None = None
@@ -430,18 +403,13 @@ class Plan:
     bought_files: tuple[FileText, ...] = ()
     files: FilesInWork = field(default_factory=FilesInWork)
     archived: Mapping[Span, OriginalMessages] = field(default_factory=dict[Span, OriginalMessages])
-    originals: Originals = field(default_factory=Originals)
+    originals: OriginalMessages = OriginalMessages()
     memory: SummaryMatch | None = None
 
     @property
     def replaced(self) -> Messages:
         """All messages that a text replaces."""
         return (*self.history, *self.prefix)
-
-    @property
-    def text_tokens(self) -> int:
-        """The token limit of summary and checkpoint together."""
-        return self.summary_tokens + self.checkpoint_tokens
 
     @property
     def acts(self) -> bool:

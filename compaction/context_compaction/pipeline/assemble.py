@@ -6,7 +6,7 @@ from dataclasses import replace
 from context_compaction.context import CompactionContext, EditedMessages, Plan
 from context_compaction.layers.base import FileText
 from context_compaction.layers.cut_point import CutPoint, history_of, turn_prefix_of
-from context_compaction.layers.repair import alternate_roles, repair_after_removal
+from context_compaction.layers.repair import repair_after_removal
 from context_compaction.layers.restore import insert_files
 from context_compaction.layers.summary_message import (
     acknowledge,
@@ -33,16 +33,12 @@ _SHORT_TOKENS = 400
 
 
 def assemble(
-    context: CompactionContext,
-    plan: Plan,
-    summary: str = "",
-    checkpoint: str = "",
-    files: Sequence[FileText] = (),
+    context: CompactionContext, plan: Plan, files: Sequence[FileText] = ()
 ) -> EditedMessages:
     """Return the list with its summary and restored files, without invalid thinking."""
     edited = plan.edited
     if plan.cut is not None:
-        edited = _with_summary(context, plan, plan.cut, summary, checkpoint)
+        edited = _with_summary(context, plan, plan.cut)
         # Before files are restored, because they take the room of removed thinking.
         edited = _without_invalid_thinking(context, edited)
         if plan.bought_files:
@@ -63,22 +59,21 @@ def _without_invalid_thinking(context: CompactionContext, edited: EditedMessages
     return edited.then("thinking", step, context.count)
 
 
-def _with_summary(
-    context: CompactionContext, plan: Plan, cut: CutPoint, summary: str, checkpoint: str
-) -> EditedMessages:
+def _with_summary(context: CompactionContext, plan: Plan, cut: CutPoint) -> EditedMessages:
     history, prefix = plan.history, plan.prefix
     pins = pin_block(plan.pins, context.pins.unpinned)
     may_grow = context.budget.message_tokens > _SHORT_TOKENS
     first = inside = None
     if cut.folds_request:
-        text = with_turn_context(summary, checkpoint)
+        text = with_turn_context(plan.summary, plan.checkpoint)
         first = summary_message(context.span_of(plan.replaced), text, pins, may_grow=may_grow)
     elif history or pins:
         # A summary of pinned text alone refers to the beginning of the running turn.
         replaced = history or history_of(plan.edited.messages, cut) or prefix
-        first = summary_message(context.span_of(replaced), summary, pins, may_grow=may_grow)
+        span = context.span_of(replaced)
+        first = summary_message(span, plan.summary, pins, may_grow=may_grow)
     if prefix and not cut.folds_request:
-        inside = checkpoint_message(context.span_of(prefix), checkpoint)
+        inside = checkpoint_message(context.span_of(prefix), plan.checkpoint)
     layer_context = replace(context.layer_context, cut=cut, summary=first, checkpoint=inside)
     edited = plan.edited
     for name, layer in context.policy.at_stage("replace"):
@@ -106,10 +101,11 @@ def _with_restored_files(
     """Return `edited` with the files that the policy's layer chooses."""
     for name, layer in context.policy.at_stage("restore"):
         files_at = _restore_index(edited.messages, plan)
+        # A message may follow that acknowledges the summary, and one that separates user messages.
         limit_tokens = min(
             context.count.messages(edited.messages)
             + context.room_tokens(edited.messages)
-            - _turn_tokens(context, edited.messages, files_at),
+            - 2 * context.count.message(make_message("assistant", placeholders.ACKNOWLEDGED)),
             int(context.count.messages(context.messages) * _RESTORED_SHARE),
         )
         layer_context = replace(
@@ -129,17 +125,6 @@ def _with_bought_files(
     index = _restore_index(edited.messages, plan)
     step = insert_files(edited.messages, plan.bought_files, index, context.count)
     return edited.then("restore", step, context.count)
-
-
-def _turn_tokens(context: CompactionContext, messages: Messages, index: int) -> int:
-    """Return the tokens that a user message at `index` adds: for roles and an acknowledgement."""
-    acknowledgement = context.count.message(make_message("assistant", placeholders.ACKNOWLEDGED))
-    tokens = acknowledgement if context.settings.acknowledge else 0
-    if not context.rules.roles_alternate:
-        return tokens
-    restored = (*messages[:index], make_message("user", ""), *messages[index:])
-    alternating = alternate_roles(restored, context.rules).messages
-    return context.count.messages(alternating) - context.count.messages(restored) + tokens
 
 
 def _restore_index(messages: Messages, plan: Plan) -> int:

@@ -104,7 +104,7 @@ async def compact(
         return await undo(session, archive)
     context, plan, files = await to_thread.run_sync(_plan, session, archive.redaction)
     await progress(0.6, "cleared")
-    words: SummaryText | None = SummaryText()
+    words = SummaryText()
     if files is not None or context.request.summary is not None:
         on_disk = await files_on_disk(files, read_file)
         originals = await read_originals(context, plan, archive)
@@ -140,17 +140,18 @@ def _plan(
 
 
 def _finish(
-    context: CompactionContext, plan: Plan, words: SummaryText | None, now_seconds: float
+    context: CompactionContext, plan: Plan, words: SummaryText, now_seconds: float
 ) -> Outcome:
-    """Assemble, validate and report; without `words` the summary consists of extracts."""
+    """Write the text, then assemble, validate and report."""
     gates = context.gates
-    if words is None or plan.cut is not None:
-        plan, words = with_text(context, plan, words)
-    secrets = redaction_report(context, plan, words)
+    plan, words = with_text(context, plan, words)
+    secrets = redaction_report(context, plan)
     words, edited = words.redacted(gates), plan.edited
     if plan.acts:
         files = files_to_restore(context, plan)
-        edited = assemble(context, plan, words.summary, words.checkpoint, files)
+        summary, checkpoint = gates.json(plan.summary), gates.json(plan.checkpoint)
+        plan = replace(plan, summary=summary, checkpoint=checkpoint)
+        edited = assemble(context, plan, files)
         if plan.cut is not None:
             # The summary takes over the cache markers of the messages that it replaces.
             markers = cache_markers(context.messages)

@@ -146,13 +146,13 @@ def plan_by_policy(
     plan = cut_at(context, cleared.edited, cut)
     pinned_tokens = sum(pin.tokens for pin in plan.pins if pin.is_automatic)
     reserved_tokens = max(0, reserved_tokens - pinned_tokens)
-    plan = _with_text_limits(context, plan, reserved_tokens)
+    plan = _with_text_limit(context, plan, reserved_tokens)
     without_summary = assemble(context, plan).messages
     if not context.fits(without_summary, spare_tokens=plan.text_tokens):
         return None
     free_tokens = context.room_tokens(without_summary)
     desired_tokens = min(settings.summary_tokens - pinned_tokens, free_tokens)
-    return _with_text_limits(context, plan, max(reserved_tokens, desired_tokens))
+    return _with_text_limit(context, plan, max(reserved_tokens, desired_tokens))
 
 
 def _policy_cut(
@@ -183,18 +183,13 @@ def _policy_cut(
     return replace(cut, folds_request=True)
 
 
-def _with_text_limits(context: CompactionContext, plan: Plan, tokens: int) -> Plan:
-    """Return `plan` with `tokens` divided between summary and checkpoint."""
-    history_tokens, prefix_tokens = map(context.count.total, (plan.history, plan.prefix))
-    replaced_tokens = history_tokens + prefix_tokens
+def _with_text_limit(context: CompactionContext, plan: Plan, tokens: int) -> Plan:
+    """Return `plan` with at most `tokens` for its text, and at most a share of what it replaces."""
+    replaced_tokens = context.count.total(plan.replaced)
     # An earlier summary may be repeated in full, because it replaces far more than it counts.
     earlier_tokens = context.count.total([*filter(placeholders.is_synthetic, plan.replaced)])
     most_tokens = earlier_tokens + int((replaced_tokens - earlier_tokens) * _SUMMARY_SHARE)
-    tokens = min(tokens, max(0, most_tokens))
-    checkpoint_tokens = tokens * prefix_tokens // max(1, replaced_tokens)
-    return replace(
-        plan, summary_tokens=tokens - checkpoint_tokens, checkpoint_tokens=checkpoint_tokens
-    )
+    return replace(plan, text_tokens=min(tokens, max(0, most_tokens)))
 
 
 def plan_of_range(context: CompactionContext) -> Plan:
@@ -217,15 +212,10 @@ def plan_of_range(context: CompactionContext) -> Plan:
     is_newest = not any(map(placeholders.is_request, messages[stop:]))
     cut = CutPoint(stop, requests[-1] if requests and is_newest else None, history_start=start)
     plan = plan_of_cut(context, unchanged.edited, cut)
-    history_tokens, prefix_tokens = map(context.count.total, (plan.history, plan.prefix))
-    tokens = history_tokens + prefix_tokens
+    tokens = context.count.total(plan.replaced)
     if not tokens:
         return unchanged
     share = DETAIL_SHARES[request.detail or "normal"]
     if request.summary is not None and request.detail is None:
         share = _CALLER_SHARE
-    text_tokens = request.target_tokens or int(tokens * share)
-    checkpoint_tokens = text_tokens * prefix_tokens // tokens
-    return replace(
-        plan, summary_tokens=text_tokens - checkpoint_tokens, checkpoint_tokens=checkpoint_tokens
-    )
+    return replace(plan, text_tokens=request.target_tokens or int(tokens * share))

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from context_compaction import formats
 from context_compaction.archive.archive import Archive
 from context_compaction.archive.values import ArchivedMessage
-from context_compaction.context import CompactionContext, OriginalMessages, Originals, Plan
+from context_compaction.context import CompactionContext, OriginalMessages, Plan
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Messages, text_of
@@ -79,32 +79,22 @@ def with_archived(
         yield message, found
 
 
-def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> Originals:
+def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> OriginalMessages:
     """Return the originals of what `plan` replaces.
 
     Cleared results are taken from the caller's list, and messages behind earlier summaries from the
     archive, so that facts do not erode.
     """
-    if plan.cut is None:
-        return Originals()
-    return Originals(
-        _originals_in(context, plan.history, archived),
-        _originals_in(context, plan.prefix, archived),
-    )
-
-
-def _originals_in(
-    context: CompactionContext, messages: Messages, archived: Archived
-) -> OriginalMessages:
     parts: list[OriginalMessages] = []
-    for message, found in with_archived(context, messages, archived):
+    for message, found in with_archived(context, plan.replaced, archived):
         if not found.earlier:
             given = message if message.index is None else context.parsed[message.index]
             full_messages = found.messages or (given,)
             numbers = (context.number_of(message),) * len(full_messages)
             found = OriginalMessages(full_messages, numbers)
         parts.append(found)
-    return OriginalMessages.joined(*parts)
+    history_count = sum(len(part.messages) for part in parts[: len(plan.history)])
+    return replace(OriginalMessages.joined(*parts), history_count=history_count)
 
 
 def _own_span(context: CompactionContext, message: Message) -> Span | None:

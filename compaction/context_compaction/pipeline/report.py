@@ -13,7 +13,7 @@ from context_compaction.budget import (
     window_of,
 )
 from context_compaction.compaction_state import PreparedList
-from context_compaction.context import CompactionContext, Finished, Plan, SummaryText
+from context_compaction.context import CompactionContext, Finished, Plan
 from context_compaction.formats.list_cache import as_given
 from context_compaction.layers.cut_point import CutPoint
 from context_compaction.messages import placeholders
@@ -448,9 +448,7 @@ def _with_pointers(edits: Sequence[Edit], context: CompactionContext) -> tuple[E
     )
 
 
-def redaction_report(
-    context: CompactionContext, plan: Plan, words: SummaryText
-) -> JsonObject | None:
+def redaction_report(context: CompactionContext, plan: Plan) -> JsonObject | None:
     """Return how many secrets of each kind each gate met, for the receipt; None if none.
 
     The archive itself removes secrets from new messages. This counts them there, in the writer's
@@ -464,8 +462,8 @@ def redaction_report(
     new = [given[index] for index in by_seq[len(by_seq) - appended.written :]]
     found = {
         "archived": _count_secrets(new),
-        "shown": _count_secrets(plan.originals.all.messages),
-        "summary": count_secrets((words.summary, words.checkpoint)),
+        "shown": _count_secrets(plan.originals.messages),
+        "summary": count_secrets((plan.summary, plan.checkpoint)),
     }
     if not any(found.values()):
         return None

@@ -14,7 +14,6 @@ from context_compaction.context import (
     EditedMessages,
     FilesInWork,
     Plan,
-    SummaryMatch,
     SummaryText,
 )
 from context_compaction.file_access import DiskFile
@@ -44,11 +43,10 @@ from context_compaction.pipeline.originals import (
 from context_compaction.pipeline.shorten import DERIVED, SHORT_NOTE_CHARS, shorten_to_bought
 from context_compaction.pipeline.summarize import (
     brings_text,
-    extracts,
     find_saved_summary,
-    prose_texts,
-    summary_to_record,
     uses_model,
+    with_extracts,
+    with_prose,
 )
 from context_compaction.request import DETAIL_SHARES
 from context_compaction.session.prepared import applied_plan
@@ -275,7 +273,7 @@ def _filled(
             least_start=least_start,
             needs_all=bool(prose_tokens),
         )
-        done = assemble(context, candidate, candidate.summary, candidate.checkpoint)
+        done = assemble(context, candidate)
         spare_tokens = context.room_tokens(done.messages) - unused_tokens
         if spare_tokens >= 0 and context.fits(done.messages):
             low = room_tokens
@@ -294,7 +292,7 @@ def _filled(
     if best is None:
         return _smallest_plan(context, plan, record)
     if prose_tokens:
-        return replace(best[1], summary_tokens=prose_tokens, checkpoint_tokens=0)
+        return replace(best[1], text_tokens=prose_tokens)
     return best[1]
 
 
@@ -329,7 +327,7 @@ def _prose_tokens(context: CompactionContext, plan: Plan, record: Record) -> int
     fill(orders_of(record.items)[-1:], int(limit_tokens * _REQUEST_SHARE), context.count)
     safe = safe_cuts(context.messages, context.rules)
     frame = _cut_where_bought(context, plan, record, safe, prose=".", needs_all=True)
-    done = assemble(context, frame, frame.summary, frame.checkpoint)
+    done = assemble(context, frame)
     room_tokens = context.room_tokens(done.messages) - context.share_tokens + limit_tokens
     return max(0, min(int(room_tokens * _PROSE_SHARE), _MAX_PROSE_TOKENS))
 
@@ -393,19 +391,8 @@ def _cut_where_bought(
     if least_start:
         # No more messages fit whole, so extracts of the next ones may fill the rest.
         covered_until = 0
-    summary, checkpoint = _bought_texts(
-        record, cut, cut_plan, prose=prose, covered_until=covered_until
-    )
-    if prose:
-        extract = "\n".join(filter(None, (summary, checkpoint, _changed_files(context, plan))))
-        text = f"{prose}\n{EXTRACTS_TITLE}\n{extract}" if extract else prose
-        summary, checkpoint = prose_texts(cut_plan, text)
-    elif cut.folds_request:
-        summary, checkpoint = "\n".join(filter(None, (summary, checkpoint))), ""
-    elif not cut_plan.history:
-        summary, checkpoint = "", "\n".join(filter(None, (summary, checkpoint)))
     files = [item for item in record.items if item.path and item.bought]
-    return replace(
+    plan = replace(
         plan,
         edited=cut_plan.edited,
         cut=cut,
@@ -413,12 +400,23 @@ def _cut_where_bought(
         prefix=cut_plan.prefix,
         pins=cut_plan.pins,
         record=record,
-        summary=summary,
-        checkpoint=checkpoint,
-        summary_tokens=context.count.text(summary),
-        checkpoint_tokens=context.count.text(checkpoint),
         bought_files=tuple(FileText(item.path, item.text, item.note) for item in files),
     )
+    texts = _bought_texts(record, cut, cut_plan, prose=prose, covered_until=covered_until)
+    joined = "\n".join(filter(None, texts))
+    if prose:
+        extract = "\n".join(filter(None, (joined, _changed_files(context, plan))))
+        plan = with_prose(plan, f"{prose}\n{EXTRACTS_TITLE}\n{extract}" if extract else prose)
+    elif cut.folds_request or not plan.history:
+        texts = (joined, "") if cut.folds_request else ("", joined)
+        plan = replace(plan, summary=texts[0], checkpoint=texts[1])
+    else:
+        plan = replace(plan, summary=texts[0], checkpoint=texts[1])
+    return replace(plan, text_tokens=_text_tokens(context, plan))
+
+
+def _text_tokens(context: CompactionContext, plan: Plan) -> int:
+    return context.count.text(plan.summary) + context.count.text(plan.checkpoint)
 
 
 def _bought_texts(
@@ -542,54 +540,30 @@ def _smallest_plan(context: CompactionContext, plan: Plan, record: Record) -> Pl
 
 
 def with_text(
-    context: CompactionContext, plan: Plan, words: SummaryText | None
+    context: CompactionContext, plan: Plan, words: SummaryText
 ) -> tuple[Plan, SummaryText]:
-    """Return the summary's text, and the plan with the room that the text leaves filled.
-
-    Without `words`, a saved summary or extracts are the text.
-    """
-    covered_until = plan.cut.first_kept if plan.cut else 0
-    if words is None and plan.memory is not None:
-        words = _saved_words(plan.memory)
-        if plan.memory.since:
-            first = plan.memory.since[0].index
-            covered_until = next(
-                at for at, message in enumerate(context.messages) if message.index == first
-            )
-    elif words is None and context.request.summary is not None:
-        words = summary_to_record(context)
-    words = words or SummaryText()
+    """Return the plan with its texts, and with the room that they leave filled."""
     if plan.cut is None:
         return plan, words
-    record = plan.record
-    if record is not None:
-        filled = plan
-        if words.prose:
-            until = covered_until
-            filled = _filled(context, plan, record, prose=words.prose, covered_until=until)
-            if words.prose not in f"{filled.summary}{filled.checkpoint}":
-                warning = "The summary does not fit. Verbatim extracts take its place."
-                words = SummaryText(warnings=(*words.warnings, warning), model=words.model)
-        if not words.prose and plan.summary_tokens != context.count.text(plan.summary):
-            # Room was reserved for prose, but none was written.
-            filled = _filled(context, plan, _record_of(context, plan))
-        plan = filled
-        return plan, replace(words, summary=plan.summary, checkpoint=plan.checkpoint)
+    if plan.record is None:
+        has_prose = bool(words.prose)
+        return with_prose(plan, words.prose) if has_prose else with_extracts(context, plan), words
+    filled = plan
     if words.prose:
-        summary, checkpoint = prose_texts(plan, words.prose)
-    else:
-        summary, checkpoint = extracts(context, plan)
-    return plan, replace(words, summary=summary, checkpoint=checkpoint)
+        until = _covered_until(context, plan, plan.cut)
+        filled = _filled(context, plan, plan.record, prose=words.prose, covered_until=until)
+        if words.prose not in f"{filled.summary}{filled.checkpoint}":
+            warning = "The summary does not fit. Verbatim extracts take its place."
+            words = SummaryText(warnings=(*words.warnings, warning), model=words.model)
+    if not words.prose and plan.text_tokens != _text_tokens(context, plan):
+        # Room was reserved for prose, but none was written.
+        filled = _filled(context, plan, _record_of(context, plan))
+    return filled, words
 
 
-def _saved_words(match: SummaryMatch) -> SummaryText:
-    """Return a saved summary as the prose of this one."""
-    saved = match.summary
-    report = {
-        "writer": saved.writer,
-        "at_seconds": saved.at_seconds,
-        "stop_seq": saved.stop_seq,
-        "messages_since": len(match.since),
-        "tokens_since": max(0, match.gap_tokens),
-    }
-    return SummaryText(writer="memory", prose=saved.text, memory=report)
+def _covered_until(context: CompactionContext, plan: Plan, cut: CutPoint) -> int:
+    """Return the index of the first message that the writer's text does not describe."""
+    if plan.memory is None or not plan.memory.since:
+        return cut.first_kept
+    first, messages = plan.memory.since[0].index, enumerate(context.messages)
+    return next(at for at, message in messages if message.index == first)

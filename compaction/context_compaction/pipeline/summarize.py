@@ -35,7 +35,13 @@ from context_compaction.pipeline.assemble import assemble
 from context_compaction.redaction import Gates
 from context_compaction.request import CompactRequest
 from context_compaction.result import SummaryPrompt
-from context_compaction.summarizers.extractive.render import extract
+from context_compaction.summarizers.extractive.fill import HEAD_TOKENS
+from context_compaction.summarizers.extractive.render import (
+    bought_items,
+    earlier_entries,
+    extract,
+    render,
+)
 from context_compaction.summarizers.llm import check
 from context_compaction.summarizers.llm.model import Conversation, SummaryModel, TellChars
 from context_compaction.summarizers.llm.prompt import SummaryJob, fullest_version, parts_of
@@ -53,7 +59,6 @@ from context_compaction.tokens.models import profile_for
 _IN_SUMMARY = "Told in the summary above."
 # A saved summary is used if at most this share of the target is between its end and the cut.
 GAP_SHARE = 0.1
-_FITTINGS = 4
 # Token limit of the extracts that a model writes from.
 _EXTRACTS_TOKENS = 3_000
 # As in Claude Code, a model that fails this often in a row is not called for a while.
@@ -95,22 +100,37 @@ async def summarize(
     *,
     now_seconds: float,
     report_chars: TellChars,
-) -> SummaryText | None:
-    """Return the text of the summary's writer; None if extracts or a saved summary are used.
+) -> SummaryText:
+    """Return the text of the summary's writer, with its own report; no text for extracts.
 
     Raises:
         SettingsError: The `continuation` does not belong to this conversation.
     """
     request = context.request
-    if plan.memory is not None or (request.summary is not None and request.mode == "record"):
-        return None
+    if plan.memory is not None:
+        return _saved_text(plan.memory)
+    if request.summary is not None and request.mode == "record":
+        return await to_thread.run_sync(_text_to_record, context)
     if request.summary is not None:
         warnings = _continuation_warnings(context, plan)
         words = await to_thread.run_sync(_with_host_text, context, plan)
         return replace(words, warnings=(*warnings, *words.warnings))
     if model is None or not uses_model(context, plan):
-        return None
+        return SummaryText()
     return await _with_model(context, plan, model, now_seconds, report_chars)
+
+
+def _saved_text(match: SummaryMatch) -> SummaryText:
+    """Return a saved summary as the text of this one."""
+    saved = match.summary
+    report = {
+        "writer": saved.writer,
+        "at_seconds": saved.at_seconds,
+        "stop_seq": saved.stop_seq,
+        "messages_since": len(match.since),
+        "tokens_since": max(0, match.gap_tokens),
+    }
+    return SummaryText(writer="memory", prose=saved.text, memory=report)
 
 
 def find_saved_summary(context: CompactionContext, plan: Plan) -> SummaryMatch | None:
@@ -163,7 +183,7 @@ def _end_seq(context: CompactionContext, message: Message) -> int:
 
 def _job(context: CompactionContext, plan: Plan) -> SummaryJob:
     """Return the writer's job; its text may have a third of the tokens that it replaces."""
-    replaced, record = plan.originals.all, _record_of(context, plan)
+    replaced, record = plan.originals, _record_of(context, plan)
     replaced_tokens = context.count.messages(replaced.messages)
     replaced_tokens += context.count.text(replaced.unarchived)
     later = plan.edited.messages[plan.cut.first_kept :] if plan.cut else ()
@@ -172,7 +192,7 @@ def _job(context: CompactionContext, plan: Plan) -> SummaryJob:
         previous=record.earlier,
         has_originals=not record.unarchived,
         max_tokens=min(plan.text_tokens, replaced_tokens // 3),
-        extracts=cache(partial(_extract_of, context, replaced, _EXTRACTS_TOKENS)),
+        extracts=cache(partial(_extract, context, replaced)),
         kept=parts_of(later, [context.number_of(message) for message in later]),
         pinned=tuple(_format_pin(context, pin, later) for pin in context.pins.candidates),
         kept_messages=len(later),
@@ -201,10 +221,14 @@ def _record_of(context: CompactionContext, plan: Plan) -> OriginalMessages:
     """Return the input of a writer: all replaced messages and the running request."""
     originals, cut = plan.originals, plan.cut
     if cut is None or cut.request_at is None or cut.folds_request:
-        return originals.all
-    request = request_of(plan.edited.messages, cut.request_at)
-    inserted = OriginalMessages((request,), (context.number_of(request),))
-    return OriginalMessages.joined(originals.history, inserted, originals.prefix)
+        return originals
+    request, at = request_of(plan.edited.messages, cut.request_at), originals.history_count
+    messages, numbers = originals.messages, originals.numbers
+    return replace(
+        originals,
+        messages=(*messages[:at], request, *messages[at:]),
+        numbers=(*numbers[:at], context.number_of(request), *numbers[at:]),
+    )
 
 
 def _format_pin(context: CompactionContext, pin: Pin, later: Messages) -> str:
@@ -249,7 +273,7 @@ def _with_host_text(context: CompactionContext, plan: Plan) -> SummaryText:
     return SummaryText(writer="host", warnings=prose.warnings, prose=prose.text, covered_span=span)
 
 
-def summary_to_record(context: CompactionContext) -> SummaryText:
+def _text_to_record(context: CompactionContext) -> SummaryText:
     """Return the host's text, passed between compactions, as a summary that is only archived."""
     source = _source_of(context, OriginalMessages(context.messages))
     room_tokens = context.settings.summary_tokens
@@ -264,8 +288,8 @@ def summary_to_record(context: CompactionContext) -> SummaryText:
 def _host_job(context: CompactionContext, plan: Plan) -> SummaryJob | None:
     """Return the job of the host's model; None if the summary would be too short."""
     job = _job(context, plan)
-    is_useful = plan.summary_tokens or job.max_tokens >= MIN_PROSE_TOKENS
-    return job if is_useful else None
+    is_useful = plan.history and plan.text_tokens
+    return job if is_useful or job.max_tokens >= MIN_PROSE_TOKENS else None
 
 
 def prompt_for_host(context: CompactionContext, plan: Plan) -> SummaryPrompt:
@@ -314,8 +338,8 @@ async def _with_model(
     model: SummaryModel,
     now_seconds: float,
     report_chars: TellChars,
-) -> SummaryText | None:
-    """Return the model's text; on failure a text that is still to be made of extracts."""
+) -> SummaryText:
+    """Return the model's text; on failure no text but a warning."""
     job = _job(context, plan)
     window_tokens = model.window_tokens
     # In the window of a small model, text and later messages must leave room for the conversation.
@@ -325,7 +349,7 @@ async def _with_model(
         max_tokens = min(job.max_tokens, int(conversation.left_tokens / LENGTH_TOLERANCE))
         job = replace(job, conversation=conversation, max_tokens=max_tokens)
     if job.max_tokens < MIN_PROSE_TOKENS:
-        return None
+        return SummaryText()
     report: JsonObject = {"writer": model.writer, "name": model.model, "requested": False}
     if wait := wait_seconds(
         context.session.all_states,
@@ -365,32 +389,36 @@ async def _with_model(
     )
 
 
-def _extract_of(context: CompactionContext, record: OriginalMessages, max_tokens: int) -> str:
-    """Return extracts of `record` within `max_tokens`."""
+def _extract(context: CompactionContext, record: OriginalMessages) -> str:
+    """Return the extracts that a model writes from."""
     messages, numbers = record.messages, record.numbers
-    return extract(messages, numbers, max_tokens, context.count, lost=record.unarchived)
+    return extract(messages, numbers, _EXTRACTS_TOKENS, context.count, lost=record.unarchived)
 
 
-def extracts(context: CompactionContext, plan: Plan) -> tuple[str, str]:
-    """Return summary and checkpoint as extracts, for a plan whose policy decides the cut point."""
-    originals, share = plan.originals, 1.0
-    for _ in range(_FITTINGS):
-        summary = _extract_of(context, originals.history, int(plan.summary_tokens * share))
-        checkpoint = _extract_of(context, originals.prefix, int(plan.checkpoint_tokens * share))
-        done = assemble(context, plan, summary, checkpoint)
-        excess_tokens = -context.room_tokens(done.messages)
+def with_extracts(context: CompactionContext, plan: Plan) -> Plan:
+    """Return `plan` with extracts as its texts, if its cut point is not decided by a fill."""
+    given, max_tokens = plan.originals, plan.text_tokens
+    lost_count = len(earlier_entries(given.unarchived).messages)
+    while max_tokens > 0:
+        items = bought_items(
+            given.messages, given.numbers, max_tokens, context.count, lost=given.unarchived
+        )
+        before = [item for item in items if item.at < lost_count + given.history_count]
+        inside = [item for item in items if item.at >= lost_count + given.history_count]
+        filled = replace(plan, summary=render(before), checkpoint=render(inside))
+        excess_tokens = -context.room_tokens(assemble(context, filled).messages)
         if excess_tokens <= 0 or context.request.range is not None:
-            return summary, checkpoint
+            return filled
         # A text may count more inside its message, especially next to another script.
-        share *= max(0.0, 1 - (excess_tokens + _FITTINGS) / max(1, plan.text_tokens * share))
-    return "", ""
+        max_tokens -= excess_tokens + HEAD_TOKENS
+    return plan
 
 
-def prose_texts(plan: Plan, prose: str) -> tuple[str, str]:
-    """Return summary and checkpoint if `prose` describes everything that both replace."""
+def with_prose(plan: Plan, prose: str) -> Plan:
+    """Return `plan` with `prose` as the text of everything that summary and checkpoint replace."""
     if not plan.history:
-        return "", prose
-    return prose, _IN_SUMMARY if plan.prefix else ""
+        return replace(plan, summary="", checkpoint=prose)
+    return replace(plan, summary=prose, checkpoint=_IN_SUMMARY if plan.prefix else "")
 
 
 async def session_notes(

@@ -51,7 +51,19 @@ def extract(
     *,
     lost: str = "",
 ) -> str:
-    """Return a summary of `messages` within `max_tokens`.
+    """Return a summary of `messages` within `max_tokens`; see `bought_items`."""
+    return render(bought_items(messages, numbers, max_tokens, count, lost=lost))
+
+
+def bought_items(
+    messages: Messages,
+    numbers: Sequence[int | None],
+    max_tokens: int,
+    count: MessageCounter,
+    *,
+    lost: str = "",
+) -> Sequence[Item]:
+    """Return the items of `messages` with pieces bought whose text is within `max_tokens`.
 
     Args:
         messages: The conversation.
@@ -67,12 +79,11 @@ def extract(
     room_tokens = max_tokens
     while room_tokens > HEAD_TOKENS:
         fill(items, room_tokens, count)
-        text = render(items)
-        excess_tokens = count.text(text) - max_tokens
+        excess_tokens = count.text(render(items)) - max_tokens
         if excess_tokens <= 0:
-            return text
+            return items
         room_tokens -= excess_tokens + HEAD_TOKENS
-    return ""
+    return ()
 
 
 def render(items: Iterable[Item], pinned: Iterable[str] = ()) -> str:
