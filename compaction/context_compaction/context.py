@@ -237,9 +237,9 @@ class CompactionContext:
 
     Attributes:
         session: The list that the call continues from, and the state of earlier calls.
-        messages: The valid messages: repaired, and without messages that the caller snips.
+        start: The valid messages that plans edit: repaired, and without messages that the caller
+            snips.
         parsed: The messages before repairs.
-        repairs: The edits between `parsed` and `messages`.
         rules: The provider's rules.
         policy: The policy.
         settings: The constants, scaled to the budget.
@@ -251,9 +251,8 @@ class CompactionContext:
     """
 
     session: Session
-    messages: Messages
+    start: EditedMessages
     parsed: Messages
-    repairs: tuple[Edit, ...]
     rules: ProviderRules
     policy: Policy
     settings: Settings
@@ -262,6 +261,11 @@ class CompactionContext:
     pins: Pins
     gates: Gates
     fixed_tokens: int = 0
+
+    @property
+    def messages(self) -> Messages:
+        """The valid messages."""
+        return self.start.messages
 
     @property
     def request(self) -> CompactRequest:

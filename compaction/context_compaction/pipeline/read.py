@@ -9,7 +9,7 @@ from anyio import to_thread
 from context_compaction import formats
 from context_compaction.archive.archive import Archive
 from context_compaction.budget import TokenBudget, check_budget, token_budget_of
-from context_compaction.context import CompactionContext, ReceivedInput, Session
+from context_compaction.context import CompactionContext, EditedMessages, ReceivedInput, Session
 from context_compaction.errors import (
     InvalidMessageError,
     NotFoundError,
@@ -183,9 +183,8 @@ def context_of(session: Session, redaction: RedactionMode) -> CompactionContext:
     finds_rules = bool(may_replace) and settings.automatic_pin_tokens > 0
     context = CompactionContext(
         session,
-        repaired.messages,
+        EditedMessages(parsed).then("repair", repaired, count),
         parsed,
-        repaired.edits,
         rules,
         policy,
         settings,
@@ -206,12 +205,15 @@ def _without_snipped(context: CompactionContext) -> CompactionContext:
     step = snip_chosen(context.messages, context.layer_context, request.snip_messages)
     if step.messages is context.messages:
         return context
-    repaired = repair_after_removal(step.messages, context.rules)
-    edits = (*context.repairs, *step.edits, *repaired.edits)
-    stripped = without_invalid_thinking(context, repaired.messages, context.parsed)
-    messages = keep_cache_markers(cache_markers(context.parsed), stripped.messages)
-    budget = _measured_again(context.budget, messages, context.count)
-    return replace(context, messages=messages, repairs=(*edits, *stripped.edits), budget=budget)
+    count = context.count
+    snipped = context.start.then("snip", step, count)
+    repaired = repair_after_removal(snipped.messages, context.rules)
+    snipped = snipped.then("repair", repaired, count)
+    stripped = without_invalid_thinking(context, snipped.messages, context.parsed)
+    snipped = snipped.then("thinking", stripped, count)
+    messages = keep_cache_markers(cache_markers(context.parsed), snipped.messages)
+    budget = _measured_again(context.budget, messages, count)
+    return replace(context, start=replace(snipped, messages=messages), budget=budget)
 
 
 def without_invalid_thinking(

@@ -18,7 +18,7 @@ from context_compaction.formats.list_cache import as_given
 from context_compaction.layers.cut_point import CutPoint
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, first_difference
-from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
+from context_compaction.messages.history_hash import HEAD_CHARS
 from context_compaction.messages.model import JsonObject, Message, Messages, text_of
 from context_compaction.messages.speakers import unproven_summary_warning
 from context_compaction.pipeline.collect_pins import pin_warnings, pins_json
@@ -31,12 +31,11 @@ from context_compaction.result import (
     Boundary,
     CompactionStats,
     CompactResult,
-    LayerReport,
     SummaryPrompt,
     TokenReport,
 )
 from context_compaction.session.prepared import prepared_result
-from context_compaction.session.save import Commit, make_commit
+from context_compaction.session.save import Commit, make_commit, rejection_of
 from context_compaction.tokens.counter import Estimate, MessageCounter
 
 # Comparing two lists takes 0.1 s of CPU for 2,000 messages (measured).
@@ -67,9 +66,10 @@ def report(done: Finished, secrets: JsonObject | None) -> Outcome:
     if messages is not context.parsed:
         rendered = [as_given(m, render(m), session.payload) for m in messages]
     result = _result(done, [raw for raws in rendered for raw in raws], secrets)
-    result, reactive = _with_rejections(result, context)
     more: JsonObject = {} if secrets is None else {"redaction": secrets}
-    more |= {} if reactive is None else {"reactive": reactive}
+    if session.rejections.key:
+        more["reactive"] = asdict(rejection_of(result, session))
+        more["reactive"]["versions"] = session.rejections.versions
     if session.applied is not None and result.status == "compacted":
         prepared = session.applied[0]
         result = _with_prepared_report(result, done, prepared)
@@ -163,53 +163,6 @@ def _earlier_boundary(messages: Messages, context: CompactionContext) -> Boundar
     return Boundary(first_index, span.start_seq, span.stop_seq, is_split, span.pointer)
 
 
-def _with_rejections(
-    result: CompactResult, context: CompactionContext
-) -> tuple[CompactResult, JsonObject | None]:
-    """Return "no_progress" if the provider rejected `result` before; and the receipt's report.
-
-    The report is None if nothing was rejected.
-    """
-    rejections, warnings = context.session.rejections, result.warnings
-    if not rejections.key:
-        return result, None
-    result_hash = history_hash(result.messages) if result.changed else None
-    reactive = {
-        "request": rejections.key,
-        "result": result_hash,
-        "result_tokens": result.tokens.after,
-        "versions": rejections.versions,
-    }
-    if result_hash in rejections.rejected or rejections.is_spent:
-        warning = "No progress: the provider has rejected the smallest list as well."
-        if rejections.is_spent:
-            warning = (
-                "No progress: this request was compacted as often as reactive_retries allows "
-                f"({rejections.max_retries})."
-            )
-        tokens, warnings, reactive["result"] = result.tokens, (*warnings, warning), None
-        result = replace(
-            result,
-            status="no_progress",
-            messages=list(context.session.payload),
-            changed=False,
-            fits=False,
-            edits=(),
-            boundary=None,
-            restored=(),
-            summary=None,
-            tokens=replace(tokens, after=tokens.before, upper=tokens.before_upper),
-        )
-    if result.status == "no_progress":
-        warnings = (
-            *warnings,
-            f"The provider has rejected {rejections.versions} versions of this request. Do not "
-            "send it again unchanged: shorten the parts that cannot shrink, or start a new "
-            "conversation.",
-        )
-    return replace(result, warnings=warnings), reactive
-
-
 def needs_summary(context: CompactionContext, prompt: SummaryPrompt) -> CompactResult:
     """Return the result that asks the host for a summary; only the originals were written."""
     tokens = _token_report(context, context.budget.before)
@@ -263,8 +216,8 @@ def _result(done: Finished, raws: list[JsonObject], secrets: JsonObject | None) 
         changed=changed,
         fits=validation.fits,
         tokens=_token_report(context, context.request_count.estimate(edited.messages)),
-        layers=(*_first_layers(context), *edited.layers),
-        edits=_reindexed(_with_pointers((*context.repairs, *edited.edits), context), context),
+        layers=(*context.start.layers, *edited.layers),
+        edits=_shown(context, (*context.start.edits, *edited.edits)),
         boundary=_boundary_of(context, done.plan, cut) if cut else None,
         restored=tuple(edit.note for edit in edited.edits if edit.action == "restored"),
         irreducible=() if validation.fits else irreducible_pieces(context, edited.messages),
@@ -278,7 +231,7 @@ def _warnings(done: Finished, secrets: JsonObject | None, *, was_cut: bool) -> t
     context, edited = done.context, done.validation.edited
     warnings = (
         *context.session.given.warnings,
-        *_repair_warnings(_reindexed(context.repairs, context)),
+        *_repair_warnings(_shown(context, context.start.edits)),
         *_snip_warnings(context),
         *_range_warnings(context, done.plan),
         *done.validation.warnings,
@@ -348,15 +301,9 @@ def _cache_effect(before: Messages, after: Messages, count: MessageCounter) -> J
     }
 
 
-def _reindexed(edits: Sequence[Edit], context: CompactionContext) -> tuple[Edit, ...]:
-    """Return `edits` with indices in the caller's list."""
-    input_index = context.session.input_index
-    return tuple(replace(edit, index=input_index(edit.index)) for edit in edits)
-
-
 def _snips(context: CompactionContext) -> list[Edit]:
     """Return the edits that removed messages which the request snips."""
-    return [edit for edit in context.repairs if edit.action == "dropped"]
+    return [edit for edit in context.start.edits if edit.action == "dropped"]
 
 
 def _snip_json(snips: Sequence[Edit], messages: Messages) -> JsonObject:
@@ -382,19 +329,6 @@ def stats_of(context: CompactionContext, plan: Plan, after: Messages | None) -> 
         replaced or cleared,
         sum(1 for message in shown if placeholders.span_replaced_by(message) is not None),
     )
-
-
-def _first_layers(context: CompactionContext) -> tuple[LayerReport, ...]:
-    """Return the reports of edits before any layer ran: repairs and snipped messages."""
-    count, snips = context.count, _snips(context)
-    after = count.messages(context.messages)
-    between = after + sum(edit.tokens_before - edit.tokens_after for edit in snips)
-    repair_count = len(context.repairs) - len(snips)
-    reports = (
-        LayerReport("repair", count.messages(context.parsed), between, repair_count),
-        LayerReport("snip", between, after, len(snips)),
-    )
-    return tuple(report for report in reports if report.edit_count)
 
 
 def _snip_warnings(context: CompactionContext) -> tuple[str, ...]:
@@ -432,20 +366,17 @@ def _request_warnings(edits: Sequence[Edit]) -> tuple[str, ...]:
     )
 
 
-def _with_pointers(edits: Sequence[Edit], context: CompactionContext) -> tuple[Edit, ...]:
-    """Return `edits`; those without a pointer get the pointer of their archived message."""
+def _shown(context: CompactionContext, edits: Sequence[Edit]) -> tuple[Edit, ...]:
+    """Return `edits` with indices in the caller's list, each with a pointer to its original."""
     session = context.session
 
-    def pointer(index: int) -> str:
-        seq = session.seqs[index]
-        return f"transcript://{session.session_id}/messages/{seq}-{seq}"
+    def shown(edit: Edit) -> Edit:
+        seq, pointers = -1 if edit.index is None else session.seqs[edit.index], edit.pointers
+        if not pointers and seq >= 0:
+            pointers = (f"transcript://{session.session_id}/messages/{seq}-{seq}",)
+        return replace(edit, index=session.input_index(edit.index), pointers=pointers)
 
-    return tuple(
-        edit
-        if edit.pointers or edit.index is None or session.seqs[edit.index] < 0
-        else replace(edit, pointers=(pointer(edit.index),))
-        for edit in edits
-    )
+    return tuple(map(shown, edits))
 
 
 def redaction_report(context: CompactionContext, plan: Plan) -> JsonObject | None:

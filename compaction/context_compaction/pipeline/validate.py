@@ -5,9 +5,11 @@ from dataclasses import replace
 from context_compaction.activity.digest import MAX_LISTED, open_todos
 from context_compaction.activity.known_file import changed_warning, unreported_changes
 from context_compaction.context import CompactionContext, EditedMessages, FilesInWork, Validation
+from context_compaction.formats import render
 from context_compaction.layers.repair import alternate_roles, repair
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
+from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import (
     Message,
     Messages,
@@ -39,6 +41,9 @@ def validate(context: CompactionContext, edited: EditedMessages) -> Validation:
     if repairs:
         notes = "; ".join(edit.note for edit in repairs[:3])
         return _fallback(context, f"the provider would reject the result ({notes})")
+    rejected = context.session.rejections.rejected
+    if rejected and history_hash(render(edited.messages, format=context.format)) in rejected:
+        return _fallback(context, "the provider has rejected the smallest list as well")
     before, after = count.messages(valid), count.messages(edited.messages)
     fewer_bytes = count.request_bytes(valid) * _FEWER_BYTES
     if after >= before and count.request_bytes(edited.messages) >= fewer_bytes:
@@ -52,7 +57,7 @@ def validate(context: CompactionContext, edited: EditedMessages) -> Validation:
 
 def _validate_unedited(context: CompactionContext, edited: EditedMessages) -> Validation:
     mode = context.request.mode
-    if context.repairs:
+    if context.start.edits:
         return _verdict(context, edited, "repaired", mode)
     if context.session.is_repeated:
         # The earlier call had this outcome, so it is no failure that nothing is left to do.
@@ -65,9 +70,21 @@ def _validate_unedited(context: CompactionContext, edited: EditedMessages) -> Va
 
 
 def _fallback(context: CompactionContext, reason: str) -> Validation:
-    warning = f"No progress: {reason}. The conversation is returned without edits except repairs."
-    unedited, mode = EditedMessages(context.messages), context.request.mode
-    return _verdict(context, unedited, "no_progress", mode, warning)
+    rejections, mode = context.session.rejections, context.request.mode
+    if rejections.is_spent:
+        limit = f"reactive_retries allows ({rejections.max_retries})"
+        reason = f"this request was compacted as often as {limit}"
+    warnings = [
+        f"No progress: {reason}. The conversation is returned without edits except repairs."
+    ]
+    if rejections.key:
+        warnings.append(
+            f"The provider has rejected {rejections.versions} versions of this request. Do not "
+            "send it again unchanged: shorten the parts that cannot shrink, or start a new "
+            "conversation."
+        )
+    verdict = _verdict(context, EditedMessages(context.messages), "no_progress", mode, *warnings)
+    return replace(verdict, fits=verdict.fits and not rejections.key)
 
 
 def _verdict(
@@ -76,7 +93,7 @@ def _verdict(
     """Return `edited` with its status, and a warning if it does not fit the limit of `mode`."""
     fits = _fits(context, edited.messages, mode)
     if not fits:
-        warnings = (*warnings, _too_large(context, edited.messages))
+        warnings = (_too_large(context, edited.messages), *warnings)
     return Validation(edited, status, fits, warnings)
 
 

@@ -189,7 +189,6 @@ def prepared_result(
     count, prefix_hash = len(session.payload), history_hash(session.payload)
     entries = _entries(messages, rendered)
     # Repairs are made again when the list is applied, so the stored report omits them.
-    repair_count = len(context.repairs)
     prepared = PreparedList(
         f"p_{_hash([result.session_id, prefix_hash, entries])}",
         count,
@@ -197,8 +196,8 @@ def prepared_result(
         int(now_seconds) + LIFETIME_SECONDS,
         messages=entries,
         report={
-            "edits": receipt["edits"][repair_count:],
-            "layers": receipt["layers"][1 if repair_count else 0 :],
+            "edits": receipt["edits"][len(context.start.edits) :],
+            "layers": receipt["layers"][len(context.start.layers) :],
             "boundary": receipt["boundary"],
             "writer": receipt["writer"],
             "digest": receipt.get("digest"),

@@ -93,7 +93,7 @@ def make_commit(
             state,
             stop_seq=max(session.seqs, default=-1),
             files=tuple(done.plan.files.states.values()),
-            rejection=_rejection(result, session),
+            rejection=rejection_of(result, session) if session.rejections.key else None,
             own_hashes=receipt_hashes_in(done.messages),
             repeat_key=repeat_key(_hash_of(result, entries), request) if is_final else "",
             # A repair of a list that was undone is no compaction.
@@ -138,11 +138,10 @@ def _hash_of(result: CompactResult, entries: Sequence[ContextEntry]) -> str:
     return history_hash(result.messages)
 
 
-def _rejection(result: CompactResult, session: Session) -> Rejection | None:
+def rejection_of(result: CompactResult, session: Session) -> Rejection:
     """Return the record of the rejected list and of the result instead of it."""
-    if not session.rejections.key:
-        return None
-    result_hash = history_hash(result.messages) if result.changed else None
+    is_smaller = result.changed and result.status != "no_progress"
+    result_hash = history_hash(result.messages) if is_smaller else None
     return Rejection(session.rejections.key, result_hash, result.tokens.after)
 
 
