@@ -53,7 +53,7 @@ def dedupe(messages: Messages, context: LayerContext) -> Step:
             if replacement := clear_result(answered.result, name, context.count, reason):
                 chosen[answered.place] = replacement
         newer.update(_keys_of(answered))
-    return replace_blocks(messages, chosen, context.count, layer="dedupe")
+    return replace_blocks(messages, chosen, layer="dedupe")
 
 
 def clear_unchanged_reads(messages: Messages, context: LayerContext) -> Step:
@@ -75,7 +75,7 @@ def clear_unchanged_reads(messages: Messages, context: LayerContext) -> Step:
         ):
             chosen[answered.place] = cleared
         earlier.add(read)
-    return replace_blocks(messages, chosen, context.count, layer="unchanged")
+    return replace_blocks(messages, chosen, layer="unchanged")
 
 
 def _answered_calls(messages: Messages, context: LayerContext) -> Iterator[_AnsweredCall]:

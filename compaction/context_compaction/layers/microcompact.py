@@ -48,7 +48,7 @@ def microcompact(messages: Messages, context: LayerContext) -> Step:
             break
     if removed_tokens < minimum_tokens:
         return Step(messages)
-    return replace_blocks(messages, chosen, context.count, layer="microcompact")
+    return replace_blocks(messages, chosen, layer="microcompact")
 
 
 def _candidates(messages: Messages, context: LayerContext) -> Iterator[tuple[Place, Replacement]]:

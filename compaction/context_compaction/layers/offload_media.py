@@ -10,7 +10,7 @@ from dataclasses import replace
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.replace_blocks import Place, Replacement, replace_blocks
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Blob, Step, make_blob
+from context_compaction.messages.edits import Blob, Edit, Step, make_blob
 from context_compaction.messages.model import (
     Block,
     Document,
@@ -36,12 +36,12 @@ def offload_media(messages: Messages, context: LayerContext) -> Step:
         new_block = _without_media(block, blobs)
         if not blobs:
             continue
-        saved_tokens = count.block(block) - count.block(new_block)
-        chosen[place] = Replacement(
-            new_block, tuple(blobs), saved_tokens, "offloaded", note="media"
-        )
+        sizes = count.block(block), count.block(new_block)
+        pointers = tuple(blob.output_id for blob in blobs)
+        edit = Edit("", "offloaded", None, *sizes, pointers, note="media")
+        chosen[place] = Replacement(new_block, blobs, edit)
         excess_bytes -= sum(len(blob.data) for blob in blobs)
-    return replace_blocks(messages, chosen, count, layer="offload")
+    return replace_blocks(messages, chosen, layer="offload")
 
 
 def _old_blocks(messages: Messages) -> Iterator[tuple[Place, Block]]:

@@ -9,15 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from context_compaction.activity.calls import is_recalling
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.preview import extract, preview, search_words
-from context_compaction.layers.replace_blocks import Place, Replacement, replace_blocks
+from context_compaction.layers.replace_blocks import (
+    Place,
+    Replacement,
+    persist_result,
+    replace_blocks,
+)
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Step
-from context_compaction.messages.model import Messages, Text, ToolResult, edit_result, text_of
+from context_compaction.messages.model import Messages, ToolResult, text_of
 from context_compaction.messages.speakers import user_text
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import (
     newest_results,
-    result_blobs,
     result_chars,
     result_text,
 )
@@ -63,7 +67,7 @@ def persist(messages: Messages, context: LayerContext) -> Step:
             replacement = _persisted(result, name, count, settings.preview_chars, room, words)
             if replacement is not None:
                 chosen[place] = replacement
-    return replace_blocks(messages, chosen, count, layer="persist")
+    return replace_blocks(messages, chosen, layer="persist")
 
 
 def _large_new_results(
@@ -89,27 +93,21 @@ def _persisted(
     room_tokens: int,
     words: Sequence[str],
 ) -> Replacement | None:
-    """Return `result` with its texts replaced by one marker. Other parts, such as images, stay.
+    """Return `result` with its texts replaced by one marker; None if that is not smaller.
 
     The preview in the marker has `preview_chars`. It is longer if the whole marker then has at most
-    `room_tokens`. None if the result would not become smaller.
+    `room_tokens`.
     """
-    texts = tuple(part for part in result.content if isinstance(part, Text))
-    media = tuple(part for part in result.content if not isinstance(part, Text))
-    blobs = result_blobs(result, tool_name, texts)
-    if not blobs:
-        return None
-    text, size_chars = result_text(result), sum(len(part.text) for part in texts)
-    shown = preview(text, max_chars=preview_chars)
-    frame_tokens = count.text(placeholders.persisted(blobs, " ", tool_name, size_chars))
-    if room_tokens > frame_tokens + count.text(shown):
-        shown = extract(text, room_tokens - frame_tokens, measure=count.text, words=words)
-    marker = Text(placeholders.persisted(blobs, shown, tool_name, size_chars), author="compaction")
-    marked = edit_result(result, (marker, *media))
-    saved_tokens = count.block(result) - count.block(marked)
-    if saved_tokens <= 0:
-        return None
-    return Replacement(marked, blobs, saved_tokens, "persisted", tool_name)
+
+    def show(marker: str) -> str:
+        text = result_text(result)
+        shown = preview(text, max_chars=preview_chars)
+        left_tokens = room_tokens - count.text(marker)
+        if left_tokens <= count.text(shown):
+            return shown
+        return extract(text, left_tokens, measure=count.text, words=words)
+
+    return persist_result(result, tool_name, count, show)
 
 
 def fresh_result_tokens(messages: Messages, count: MessageCounter) -> int:

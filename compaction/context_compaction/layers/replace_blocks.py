@@ -1,6 +1,6 @@
 """Replace chosen blocks of a list in one batch. All clearing layers edit in this way."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -38,20 +38,37 @@ class Replacement:
     Attributes:
         block: The new block.
         blobs: The archived content of the old block.
-        saved_tokens: Tokens saved in the context.
-        action: The action of the `Edit`.
-        tool_name: Tool of the call or result; None for other blocks.
-        note: The reason, for people.
-        archived_ids: Outputs that contain the old content if an earlier edit has archived it.
+        edit: The change, still without its layer and the index of the message.
     """
 
     block: Block
-    blobs: tuple[Blob, ...]
-    saved_tokens: int
-    action: str
-    tool_name: str | None = None
-    note: str = ""
-    archived_ids: tuple[str, ...] = ()
+    blobs: Sequence[Blob]
+    edit: Edit
+
+    @property
+    def saved_tokens(self) -> int:
+        """Tokens saved in the context."""
+        return self.edit.tokens_before - self.edit.tokens_after
+
+
+def smaller(
+    old: Block,
+    new: Block,
+    blobs: Sequence[Blob],
+    count: MessageCounter,
+    action: str,
+    tool_name: str | None = None,
+    note: str = "",
+    archived_ids: tuple[str, ...] = (),
+) -> Replacement | None:
+    """Return the replacement of `old` by `new`; None if that saves no tokens.
+
+    `archived_ids` are outputs with the content of `old` if an earlier edit has archived it.
+    """
+    sizes = count.block(old), count.block(new)
+    pointers = archived_ids or tuple(blob.output_id for blob in blobs)
+    edit = Edit("", action, None, *sizes, pointers, tool_name, note)
+    return Replacement(new, blobs, edit) if sizes[1] < sizes[0] else None
 
 
 def protected_names(settings: Settings) -> frozenset[str]:
@@ -93,10 +110,27 @@ def clear_result(
     if line := error_line(content) if result.is_error else outcome or started_line(content):
         text = f"{text}\n{placeholders.quoted(line)}"
     cleared = edit_result(result, (Text(text, author="compaction"),))
-    saved_tokens = count.block(result) - count.block(cleared)
-    if saved_tokens <= 0:
+    return smaller(result, cleared, blobs, count, "cleared", tool_name, reason)
+
+
+def persist_result(
+    result: ToolResult, tool_name: str, count: MessageCounter, show: Callable[[str], str]
+) -> Replacement | None:
+    """Return `result` with its texts replaced by one marker. Other parts, such as images, stay.
+
+    `show` gets the marker with a blank preview, and returns the preview. None if the result would not
+    become smaller.
+    """
+    texts = tuple(part for part in result.content if isinstance(part, Text))
+    media = tuple(part for part in result.content if not isinstance(part, Text))
+    blobs = result_blobs(result, tool_name, texts)
+    if not blobs:
         return None
-    return Replacement(cleared, blobs, saved_tokens, "cleared", tool_name, reason)
+    size_chars = sum(len(part.text) for part in texts)
+    shown = show(placeholders.persisted(blobs, " ", tool_name, size_chars))
+    text = placeholders.persisted(blobs, shown, tool_name, size_chars)
+    marked = edit_result(result, (Text(text, author="compaction"), *media))
+    return smaller(result, marked, blobs, count, "persisted", tool_name)
 
 
 def clip_call(call: ToolCall, count: MessageCounter, limit_chars: int) -> Replacement | None:
@@ -122,10 +156,7 @@ def clip_call(call: ToolCall, count: MessageCounter, limit_chars: int) -> Replac
     if not blobs:
         return None
     shorter = replace(call, arguments=clipped, edited=True)
-    saved_tokens = count.block(call) - count.block(shorter)
-    if saved_tokens <= 0:
-        return None
-    return Replacement(shorter, tuple(blobs), saved_tokens, "clipped", call.name)
+    return smaller(call, shorter, blobs, count, "clipped", call.name)
 
 
 def clear_marker(result: ToolResult, tool_name: str, count: MessageCounter) -> Replacement | None:
@@ -138,40 +169,24 @@ def clear_marker(result: ToolResult, tool_name: str, count: MessageCounter) -> R
             content = [*result.content]
             content[number] = Text(shorter, author="compaction")
             cleared = edit_result(result, tuple(content))
-            saved_tokens = count.block(result) - count.block(cleared)
             ids = placeholders.ids_in_placeholder(text)
             note = "the model has seen its preview"
-            return Replacement(cleared, (), saved_tokens, "cleared", tool_name, note, ids)
+            return smaller(result, cleared, (), count, "cleared", tool_name, note, ids)
     return None
 
 
-def replace_blocks(
-    messages: Messages, chosen: Mapping[Place, Replacement], count: MessageCounter, *, layer: str
-) -> Step:
+def replace_blocks(messages: Messages, chosen: Mapping[Place, Replacement], *, layer: str) -> Step:
     """Return the list with every chosen block replaced; the same object if none is chosen."""
     if not chosen:
         return Step(messages)
     out = list(messages)
     edits: list[Edit] = []
     blobs: list[Blob] = []
-    for place in sorted(chosen):
-        replacement = chosen[place]
+    for place, replacement in sorted(chosen.items()):
         message = out[place.message]
-        tokens_before = count.block(message.blocks[place.block])
         blocks = [*message.blocks]
         blocks[place.block] = replacement.block
         out[place.message] = edit_message(message, blocks)
         blobs.extend(replacement.blobs)
-        edits.append(
-            Edit(
-                layer,
-                replacement.action,
-                message.index,
-                tokens_before,
-                tokens_before - replacement.saved_tokens,
-                replacement.archived_ids or tuple(blob.output_id for blob in replacement.blobs),
-                replacement.tool_name,
-                replacement.note,
-            )
-        )
+        edits.append(replace(replacement.edit, layer=layer, index=message.index))
     return Step(tuple(out), tuple(edits), tuple(blobs))

@@ -10,7 +10,7 @@ from itertools import zip_longest
 
 from context_compaction.layers.cut_point import is_preserved, preserved_part
 from context_compaction.layers.preview import extract
-from context_compaction.layers.replace_blocks import Place, Replacement, replace_blocks
+from context_compaction.layers.replace_blocks import Place, Replacement, replace_blocks, smaller
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, Step, make_blob
 from context_compaction.messages.model import Messages, Text, is_rules
@@ -73,7 +73,7 @@ def fit_project_rules(
             shortened[place] = extract_of_rules
             tokens -= extract_of_rules.saved_tokens
         remaining_tokens -= tokens
-    step = replace_blocks(messages, shortened, count, layer=RULES_LAYER)
+    step = replace_blocks(messages, shortened, layer=RULES_LAYER)
     edited = list(step.messages)
     for index, number in removed:
         edited[index] = with_author("host", edited[index], {number})
@@ -105,12 +105,7 @@ def _shortened(block: Text, max_tokens: int, count: MessageCounter) -> Replaceme
         first=(text.partition("\n")[0], *_binding_in(text)),
     )
     shorter = Text(placeholders.with_preview(marker, shown), author="project")
-    saved_tokens = count.block(block) - count.block(shorter)
-    if saved_tokens <= 0:
-        return None
-    return Replacement(
-        shorter, blobs, saved_tokens, "persisted", note=kind, archived_ids=archived_ids
-    )
+    return smaller(block, shorter, blobs, count, "persisted", note=kind, archived_ids=archived_ids)
 
 
 def _binding_in(text: str) -> Iterator[str]:

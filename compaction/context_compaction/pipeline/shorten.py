@@ -14,8 +14,10 @@ from context_compaction.layers.replace_blocks import (
     Replacement,
     clear_result,
     clip_call,
+    persist_result,
     protected_names,
     replace_blocks,
+    smaller,
 )
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, make_blob
@@ -24,12 +26,11 @@ from context_compaction.messages.model import (
     Text,
     ToolCall,
     ToolResult,
-    edit_result,
     is_rules,
 )
 from context_compaction.messages.speakers import author_of
 from context_compaction.messages.tool_pairs import CallIndex, index_calls
-from context_compaction.messages.tool_results import result_blobs, result_text
+from context_compaction.messages.tool_results import result_text
 from context_compaction.summarizers.extractive.items import GROUP_CHARS, Item, Record
 from context_compaction.tokens.counter import MessageCounter
 
@@ -66,7 +67,7 @@ def shorten_to_bought(
         if item.block >= 0
         if (shorter := _shorter(context, messages[at], item, calls, restored))
     }
-    step = replace_blocks(messages, shortened, count, layer="persist")
+    step = replace_blocks(messages, shortened, layer="persist")
     edited = edited.then("persist", step, count)
     if request_at is None or messages[request_at].index in context.pins.marked:
         return edited
@@ -84,7 +85,7 @@ def shorten_to_bought(
             )
             if not shortened:
                 break
-            step = replace_blocks(edited.messages, shortened, count, layer=layer)
+            step = replace_blocks(edited.messages, shortened, layer=layer)
             edited = edited.then(layer, step, count)
     return edited
 
@@ -123,20 +124,10 @@ def _shorter_result(
         return None
     if not item.bought:
         return clear_result(result, tool_name, count)
-    texts = tuple(part for part in result.content if isinstance(part, Text))
-    other_parts = tuple(part for part in result.content if not isinstance(part, Text))
-    blobs = result_blobs(result, tool_name, texts)
-    if not blobs:
-        return None
-    size_chars, shown = sum(len(part.text) for part in texts), item.text
+    shown = item.text
     if (line := started_line(result_text(result))) not in shown:
         shown = f"{line}\n{shown}"
-    text = placeholders.persisted(blobs, shown, tool_name, size_chars)
-    marked = edit_result(result, (Text(text, author="compaction"), *other_parts))
-    saved_tokens = count.block(result) - count.block(marked)
-    if saved_tokens <= 0:
-        return None
-    return Replacement(marked, blobs, saved_tokens, "persisted", tool_name)
+    return persist_result(result, tool_name, count, lambda _: shown)
 
 
 def _shorter_text(
@@ -148,11 +139,8 @@ def _shorter_text(
     shown = "\n".join(item.text for item in items if item.bought)
     text = placeholders.persisted((blob,), shown, tool_name, len(block.text))
     marker = Text(text, author="user" if is_typed else "compaction")
-    saved_tokens = count.block(block) - count.block(marker)
-    if saved_tokens <= 0:
-        return None
     note = "the newest request" if is_typed else ""
-    return Replacement(marker, (blob,), saved_tokens, "persisted", note=note)
+    return smaller(block, marker, (blob,), count, "persisted", note=note)
 
 
 def _shorter_request(

@@ -23,7 +23,7 @@ def clear_first_result(messages: Messages, context: LayerContext) -> Step:
     place, result = next(found)
     done = clear_result(result, "Bash", context.count)
     chosen = {place: done} if done is not None else {}
-    return replace_blocks(messages, chosen, context.count, layer="first")
+    return replace_blocks(messages, chosen, layer="first")
 
 
 @pytest.mark.parametrize("acts_below_trigger", [False, True])
