@@ -14,6 +14,7 @@ from context_compaction.errors import SettingsError
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages, text_of
 from context_compaction.request import CompactRequest, Mode
+from context_compaction.result import TokenReport
 from context_compaction.settings import Settings, SmallWindowRule
 from context_compaction.tokens.counter import Estimate, MessageCounter
 from context_compaction.tokens.models import profile_for
@@ -83,8 +84,22 @@ class TokenBudget:
 
     def limit_tokens(self, mode: Mode) -> int:
         """Return the limit of the result: the target if the list must shrink, else the trigger."""
-        must_shrink = mode == "reactive" or (self.is_over and mode != "record")
+        must_shrink = mode == "reactive" or (self.is_over and mode not in ("record", "undo"))
         return self.target_tokens if must_shrink else self.trigger_tokens
+
+    def report(self, after: Estimate, mode: Mode) -> TokenReport:
+        """Return the figures of the call with the estimate of its result."""
+        before = self.before
+        return TokenReport(
+            before.tokens,
+            before.upper,
+            after.tokens,
+            after.upper,
+            self.trigger_tokens,
+            self.target_tokens,
+            self.limit_tokens(mode),
+            before.method,
+        )
 
 
 def make_budget(

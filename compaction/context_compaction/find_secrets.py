@@ -1,7 +1,6 @@
 """Find the secrets in a text.
 
-The rules are those of gitleaks (folder `secret_rules`), detectors of detect-secrets, and a table of
-forms that both lack.
+The rules are those of gitleaks (folder `secret_rules`), and a table of forms that gitleaks lacks.
 Every match of a rule contains one of the rule's words, so a line is searched only by rules whose
 words it contains. A pattern is compiled when a text first contains one of its words.
 
@@ -11,13 +10,11 @@ gets the newest rules of gitleaks. `benchmarks/redaction.py` measures what all r
 
 import re
 import tomllib
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from importlib import import_module
 from importlib.resources import files
-from itertools import chain, pairwise
+from itertools import pairwise
 from math import log2
 from typing import Any, TypeAlias
 
@@ -46,22 +43,6 @@ _ANY_VALUE_END = r"(?![\w+/-])"
 # Rules of gitleaks search long lines in pieces, because not all are linear. Pieces overlap by more
 # than the length of a token.
 _PIECE_CHARS, _OVERLAP_CHARS = 4_000, 600
-
-# Detectors of detect-secrets: module, class, and words in lower case. Its other detectors find less
-# than the rules of gitleaks, or guess from randomness alone.
-_DETECTORS: tuple[tuple[str, str, _Words], ...] = (
-    ("artifactory", "ArtifactoryDetector", ("akc", "artifactory", "jfrog")),
-    ("aws", "AWSKeyDetector", ("akia", "asia", "abia", "acca", "a3t", "aws")),
-    ("azure_storage_key", "AzureStorageKeyDetector", ("accountkey=",)),
-    ("cloudant", "CloudantDetector", ("cloudant",)),
-    ("discord", "DiscordBotTokenDetector", ("discord",)),
-    ("mailchimp", "MailchimpDetector", ("-us",)),
-    ("npm", "NpmDetector", (":_authtoken=",)),
-    ("slack", "SlackDetector", ("xox", "hooks.slack.com")),
-    ("square_oauth", "SquareOAuthDetector", ("sq0csp-",)),
-    ("telegram_token", "TelegramBotTokenDetector", ("telegram",)),
-    ("twilio", "TwilioKeyDetector", ("twilio", "account_sid")),
-)  # fmt: skip
 
 # Beginnings of tokens that gitleaks lacks, or knows in one length only.
 _PREFIXES = (
@@ -102,6 +83,11 @@ _FORMS: tuple[tuple[str, _Words, str], ...] = (
         rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, _PREFIXES))})"
         r"[\w=-]{16,400}(?:\.[\w-]{10,400}){0,3}",
     ),
+    (
+        "aws key id", ("akia", "asia", "abia", "acca", "a3t"),
+        r"(?<![A-Z0-9])(?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9])",
+    ),
+    ("mailchimp key", ("-us",), r"(?<![a-z0-9])[0-9a-f]{32}-us\d{1,2}(?!\w)"),
     ("airtable token", ("pat",), r"(?<!\w)pat[A-Za-z0-9]{14}\.[a-f0-9]{64}(?!\w)"),
     ("mailgun key", ("key-",), r"(?<!\w)key-[a-f0-9]{32}(?!\w)"),
     ("resend key", ("re_",), r"(?<!\w)re_[A-Za-z0-9]{6,10}_[A-Za-z0-9]{20,40}(?!\w)"),
@@ -202,7 +188,7 @@ class _Rule:
     Attributes:
         kind: Kind of its secrets.
         words: Words in lower case; each match contains one of them.
-        load: Returns its regular expressions. Called when a text first contains one of the words.
+        load: Returns its regular expression. Called when a text first contains one of the words.
         is_secret: Decides whether a match is a secret.
         is_from_gitleaks: Whether gitleaks wrote the rule, so its time may not be linear.
         needs_digit: Whether each match contains a digit.
@@ -210,13 +196,13 @@ class _Rule:
 
     kind: str
     words: _Words
-    load: Callable[[], Sequence[_Pattern]]
+    load: Callable[[], _Pattern]
     is_secret: _Check
     is_from_gitleaks: bool
     needs_digit: bool
 
     @cached_property
-    def patterns(self) -> Sequence[_Pattern]:
+    def pattern(self) -> _Pattern:
         return self.load()
 
     def find(self, line: str, offset: int) -> Iterator[Secret]:
@@ -231,11 +217,10 @@ class _Rule:
             yield from self._find(line[start : start + _PIECE_CHARS], offset + start)
 
     def _find(self, piece: str, offset: int) -> Iterator[Secret]:
-        for pattern in self.patterns:
-            for match in pattern.finditer(piece):
-                group = _secret_group(match)
-                if self.is_secret(match[group], match):
-                    yield Secret(self.kind, offset + match.start(group), offset + match.end(group))
+        for match in self.pattern.finditer(piece):
+            group = _secret_group(match)
+            if self.is_secret(match[group], match):
+                yield Secret(self.kind, offset + match.start(group), offset + match.end(group))
 
 
 def _secret_group(match: _Match) -> int:
@@ -279,7 +264,8 @@ def _unknown_tokens(text: str) -> Iterator[Secret]:
 def _by_rules(text: str) -> Iterator[Secret]:
     lowered = text.lower()
     # No word contains white space, and most parts of a text occur in it often.
-    words = _words_in(" ".join(set(lowered.split())))
+    parts = " ".join(set(lowered.split()))
+    words = {word for word in _words() if word in parts}
     rules = [rule for rule in _rules() if not words.isdisjoint(rule.words)] if words else []
     offset = 0
     for line, small in zip(text.split("\n"), lowered.split("\n"), strict=True) if rules else ():
@@ -290,51 +276,24 @@ def _by_rules(text: str) -> Iterator[Secret]:
         offset += len(line) + 1
 
 
-def _words_in(lowered: str) -> set[str]:
-    """Return the words of all rules that a text in lower case contains."""
-    words = _words_by_start()
-    starts = set(zip(lowered, lowered[1:], lowered[2:], strict=False)) & words.keys()
-    candidates = chain(words[()], *(words[start] for start in starts))
-    return {word for word in candidates if word in lowered}
-
-
 @run_once
-def _words_by_start() -> Mapping[_Words, Sequence[str]]:
-    """Return the words of all rules by their first three characters; shorter ones under ()."""
-    words: defaultdict[_Words, list[str]] = defaultdict(list)
-    for word in {word for rule in _rules() for word in rule.words}:
-        words[tuple(word[:3]) if len(word) > 2 else ()].append(word)
-    return words
+def _words() -> frozenset[str]:
+    """Return the words of all rules."""
+    return frozenset(word for rule in _rules() for word in rule.words)
 
 
 @run_once
 def _rules() -> tuple[_Rule, ...]:
     """Return all rules. If two rules find the same secret, the first one names its kind."""
-    return (*_gitleaks_rules(), *_detect_secrets_rules(), *_own_rules())
+    return (*_gitleaks_rules(), *_own_rules())
 
 
 def _own_rules() -> Iterator[_Rule]:
     for kind, words, source in _FORMS:
         check = _CHECKS.get(kind, _is_any)
         needs_digit = check in {_is_random, _is_token}
-        load = partial(_own_patterns, source)
+        load = partial(re.compile, source)
         yield _Rule(kind, words, load, check, is_from_gitleaks=False, needs_digit=needs_digit)
-
-
-def _own_patterns(source: str) -> Sequence[_Pattern]:
-    return (re.compile(source),)
-
-
-def _detect_secrets_rules() -> Iterator[_Rule]:
-    for module, name, words in _DETECTORS:
-        load = partial(_detector_patterns, module, name)
-        kind = module.replace("_", " ")
-        yield _Rule(kind, words, load, _is_any, is_from_gitleaks=False, needs_digit=False)
-
-
-def _detector_patterns(module: str, name: str) -> Sequence[_Pattern]:
-    detector: Any = getattr(import_module(f"detect_secrets.plugins.{module}"), name)
-    return tuple(detector.denylist)
 
 
 def _gitleaks_rules() -> Iterator[_Rule]:
@@ -347,15 +306,11 @@ def _gitleaks_rules() -> Iterator[_Rule]:
             yield _Rule(
                 rule["id"].replace("-", " "),
                 tuple(word.split()[0] for word in rule["keywords"]),
-                partial(_gitleaks_patterns, source.replace(_VALUE_END, _ANY_VALUE_END)),
+                partial(_go_pattern, source.replace(_VALUE_END, _ANY_VALUE_END)),
                 _gitleaks_check(rule.get("entropy", 0.0), allowlists),
                 is_from_gitleaks=True,
                 needs_digit=rule["id"] in _GITLEAKS_NEEDS_DIGIT,
             )
-
-
-def _gitleaks_patterns(source: str) -> Sequence[_Pattern]:
-    return (_go_pattern(source),)
 
 
 def _gitleaks_check(min_entropy: float, allowlists: Sequence[Mapping[str, Any]]) -> _Check:

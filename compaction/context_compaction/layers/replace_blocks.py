@@ -118,8 +118,8 @@ def persist_result(
 ) -> Replacement | None:
     """Return `result` with its texts replaced by one marker. Other parts, such as images, stay.
 
-    `show` gets the marker with a blank preview, and returns the preview. None if the result would not
-    become smaller.
+    `show` gets the marker with a blank preview, and returns the preview. None if the result would
+    not become smaller.
     """
     texts = tuple(part for part in result.content if isinstance(part, Text))
     media = tuple(part for part in result.content if not isinstance(part, Text))

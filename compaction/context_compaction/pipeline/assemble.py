@@ -18,9 +18,8 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Messages, Text, make_message
 from context_compaction.messages.pins import Pin, fit_to_budget, pin_block
 from context_compaction.messages.speakers import passages
-from context_compaction.pipeline.fit_project_rules import RULES_LAYER, fit_project_rules
 from context_compaction.pipeline.read import without_invalid_thinking
-from context_compaction.pipeline.shorten import is_of_request
+from context_compaction.pipeline.shorten import RULES_LAYER, fit_project_rules, is_of_request
 
 # Restored files must leave the result smaller than the list, however short that was.
 _RESTORED_SHARE = 0.95

@@ -33,8 +33,6 @@ from context_compaction.hooks import (
 from context_compaction.messages.cache_control import cache_markers, keep_cache_markers
 from context_compaction.messages.model import JsonObject
 from context_compaction.pipeline.assemble import assemble
-from context_compaction.pipeline.files_in_work import files_on_disk, files_to_restore, find_files
-from context_compaction.pipeline.originals import read_originals
 from context_compaction.pipeline.read import context_of, read
 from context_compaction.pipeline.report import (
     Outcome,
@@ -44,6 +42,12 @@ from context_compaction.pipeline.report import (
     stats_of,
 )
 from context_compaction.pipeline.solve import decide, make_plan, with_text
+from context_compaction.pipeline.sources import (
+    files_on_disk,
+    files_to_restore,
+    find_files,
+    read_originals,
+)
 from context_compaction.pipeline.summarize import asks_host, prompt_for_host, summarize
 from context_compaction.pipeline.validate import validate, with_notes
 from context_compaction.redaction import RedactionMode

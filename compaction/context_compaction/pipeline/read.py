@@ -28,7 +28,7 @@ from context_compaction.messages.model import JsonObject, Message, Messages
 from context_compaction.messages.pins import Pins
 from context_compaction.messages.speakers import claims_in, with_authors
 from context_compaction.pipeline.collect_pins import check_indices, check_pins, gather_pins
-from context_compaction.pipeline.fit_project_rules import preserved_tokens
+from context_compaction.pipeline.shorten import preserved_tokens
 from context_compaction.policies import policy_named
 from context_compaction.redaction import Gates, RedactionMode
 from context_compaction.request import DETAIL_SHARES, CompactRequest

@@ -32,11 +32,10 @@ from context_compaction.result import (
     CompactionStats,
     CompactResult,
     SummaryPrompt,
-    TokenReport,
 )
 from context_compaction.session.prepared import prepared_result
 from context_compaction.session.save import Commit, make_commit, rejection_of
-from context_compaction.tokens.counter import Estimate, MessageCounter
+from context_compaction.tokens.counter import MessageCounter
 
 # Comparing two lists takes 0.1 s of CPU for 2,000 messages (measured).
 _LONG_LIST_MESSAGES = 5_000
@@ -165,7 +164,7 @@ def _earlier_boundary(messages: Messages, context: CompactionContext) -> Boundar
 
 def needs_summary(context: CompactionContext, prompt: SummaryPrompt) -> CompactResult:
     """Return the result that asks the host for a summary; only the originals were written."""
-    tokens = _token_report(context, context.budget.before)
+    tokens = context.budget.report(context.budget.before, context.request.mode)
     return CompactResult(
         session_id=context.session.session_id,
         format=context.format,
@@ -175,20 +174,6 @@ def needs_summary(context: CompactionContext, prompt: SummaryPrompt) -> CompactR
         fits=tokens.upper <= tokens.limit,
         tokens=tokens,
         summary_prompt=prompt,
-    )
-
-
-def _token_report(context: CompactionContext, after: Estimate) -> TokenReport:
-    budget = context.budget
-    return TokenReport(
-        budget.before.tokens,
-        budget.before.upper,
-        after.tokens,
-        after.upper,
-        budget.trigger_tokens,
-        budget.target_tokens,
-        budget.limit_tokens(context.request.mode),
-        budget.before.method,
     )
 
 
@@ -215,7 +200,9 @@ def _result(done: Finished, raws: list[JsonObject], secrets: JsonObject | None) 
         messages=raws if changed else list(session.payload),
         changed=changed,
         fits=validation.fits,
-        tokens=_token_report(context, context.request_count.estimate(edited.messages)),
+        tokens=context.budget.report(
+            context.request_count.estimate(edited.messages), context.request.mode
+        ),
         layers=(*context.start.layers, *edited.layers),
         edits=_shown(context, (*context.start.edits, *edited.edits)),
         boundary=_boundary_of(context, done.plan, cut) if cut else None,

@@ -34,13 +34,14 @@ from context_compaction.pipeline.cut import (
     plan_of_range,
     without_minimum,
 )
-from context_compaction.pipeline.files_in_work import file_items, with_disk
-from context_compaction.pipeline.originals import (
+from context_compaction.pipeline.shorten import DERIVED, SHORT_NOTE_CHARS, shorten_to_bought
+from context_compaction.pipeline.sources import (
+    file_items,
     originals_of,
     parsed_originals,
     with_archived,
+    with_disk,
 )
-from context_compaction.pipeline.shorten import DERIVED, SHORT_NOTE_CHARS, shorten_to_bought
 from context_compaction.pipeline.summarize import (
     brings_text,
     find_saved_summary,

@@ -18,7 +18,7 @@ from context_compaction.messages.model import (
     tool_calls,
 )
 from context_compaction.messages.speakers import user_texts
-from context_compaction.pipeline.files_in_work import reports_changed_files, returns_list
+from context_compaction.pipeline.sources import reports_changed_files, returns_list
 from context_compaction.request import Mode
 from context_compaction.result import Piece, Status
 

@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 from anyio import to_thread
 
 from context_compaction.archive.archive import Archive
-from context_compaction.archive.values import ContextEntry
 from context_compaction.budget import TokenBudget, token_budget_of, window_of
 from context_compaction.compaction_state import CompactionState, with_state
 from context_compaction.context import Session
@@ -20,7 +19,7 @@ from context_compaction.messages.cache_control import without_cache_markers
 from context_compaction.messages.history_hash import chain_hashes, content_hash
 from context_compaction.messages.model import JsonObject
 from context_compaction.policies import policy_named
-from context_compaction.result import CompactResult, TokenReport
+from context_compaction.result import CompactResult
 from context_compaction.settings import override
 from context_compaction.tokens.counter import counter_for
 
@@ -51,16 +50,7 @@ async def undo(session: Session, archive: Archive) -> CompactResult:
             f"window has room for {budget.trigger_tokens:,}. Undo a later compaction, pass a "
             "larger `context_window`, or read single messages by their pointers."
         )
-    tokens = TokenReport(
-        before.tokens,
-        before.upper,
-        before.tokens,
-        before.upper,
-        budget.trigger_tokens,
-        budget.target_tokens,
-        budget.trigger_tokens,
-        before.method,
-    )
+    tokens = budget.report(before, "undo")
     receipt: JsonObject = {
         "session_id": session_id,
         "format": session.given.format,
@@ -75,7 +65,7 @@ async def undo(session: Session, archive: Archive) -> CompactResult:
         receipt=with_state(receipt, CompactionState(mode="undo")),
         context=entries,
         head=session.history,
-        listed=_name_of(entries),
+        listed=chain_hashes([entry.content for entry in entries])[-1],
     )
     return CompactResult(
         session_id=session_id,
@@ -96,8 +86,3 @@ def _budget(payload: Sequence[JsonObject], session: Session) -> TokenBudget:
     messages = LIST_CACHE.read(payload, session.given.format).messages
     count = counter_for(request.model, estimator=settings.estimator)
     return token_budget_of(request, settings, messages, count, fills_window=True)
-
-
-def _name_of(entries: Sequence[ContextEntry]) -> str:
-    """Return the chain hash of the list, as it is stored."""
-    return chain_hashes([entry.content for entry in entries])[-1]
