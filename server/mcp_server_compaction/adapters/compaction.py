@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib import metadata
 from os import environ
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import anyio
 from context_compaction import (
@@ -20,23 +20,9 @@ from context_compaction import (
 )
 
 from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
-from mcp_server_compaction.client import Json, Mode, Reply, send_fitted
+from mcp_server_compaction.client import CompactionClient, Json, Mode, Reply, send_fitted
 
 T = TypeVar("T")
-
-
-class Fitter(Protocol):
-    """Makes conversations fit: `Compaction`, or a `CompactionClient` for one conversation."""
-
-    async def fit(self, messages: Sequence[Json], *, mode: Mode = "auto") -> list[Json]:
-        """Return the list to send instead of `messages`."""
-        ...
-
-    async def send(
-        self, messages: Sequence[Json], request: Callable[[list[Json]], Awaitable[Reply]]
-    ) -> tuple[list[Json], Reply]:
-        """Fit the list and send it; send a smaller list if it is rejected."""
-        ...
 
 
 class Compaction:
@@ -113,6 +99,10 @@ class Compaction:
         folder, address = archive_place(self._archive or environ.get(ARCHIVE_VARIABLE))
         async with open_archive(address or folder) as archive:
             yield archive
+
+
+# Makes conversations fit: a `CompactionClient` only one.
+Fitter: TypeAlias = Compaction | CompactionClient
 
 
 def blocking(call: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -30,7 +30,7 @@ _MAX_BRANCHES = 50
 _LAST_SECONDS = 4_102_444_800
 _NAME = re.compile(r"(?:.*/)?conversations(?:-\d+)?\.json")
 _START = re.compile(rb'\s*\[\s*\{(?=.{0,60000}?"(?:chat_messages|mapping)"\s*:)', re.DOTALL)
-_BETWEEN = re.compile(r"[\s,]*")
+_BETWEEN = frozenset(" \t\r\n,")
 _ROLES = {"human": "user", "user": "user", "system": "system"}
 
 # A message in OpenAI's format, and when it was written, in Unix time or None.
@@ -90,39 +90,37 @@ def chats_in_zip(path: Path, note: Callable[[str], None]) -> Iterator[Chat]:
 def chats_in(data: bytes, note: Callable[[str], None]) -> Iterator[Chat]:
     """Yield the chats in the content of a `conversations.json`, one at a time to save memory."""
     text = data.decode("utf-8-sig", "replace")
+    if not text.rstrip().endswith("]"):
+        note("The file ends before its list of chats ends; all complete chats were read.")
     decoder = json.JSONDecoder()
-    index = text.find("[") + 1
-    for number in range(1, len(text)):
-        match = _BETWEEN.match(text, index)
-        index = match.end() if match else index
+    index, number = text.find("[") + 1, 0
+    while True:
+        while text[index : index + 1] in _BETWEEN:
+            index += 1
         if text[index : index + 1] in {"]", ""}:
-            if index >= len(text):
-                note("The file ends before its list of chats ends; all chats before were read.")
             return
+        number += 1
         try:
             value, index = decoder.raw_decode(text, index)
         except (ValueError, RecursionError) as error:
             note(f"Chat {number} and all later ones cannot be read: {error}.")
             return
-        try:
-            chat = _chat(value)
-        except RecursionError:
-            chat = None
+        chat = _chat(value) if is_object(value) else None
         if chat is None:
             note(f"Chat {number} has no readable messages and was skipped.")
         else:
             yield chat
 
 
-def _chat(value: Any) -> Chat | None:
-    if not is_object(value):
-        return None
-    if is_list(value.get("chat_messages")):
-        messages = [_claude_entry(one) for one in value["chat_messages"] if is_object(one)]
-        branches = [[entry for entry in messages if entry is not None]]
-    elif is_object(value.get("mapping")):
-        branches = _chatgpt_branches(value["mapping"], value.get("current_node"))
-    else:
+def _chat(value: JsonObject) -> Chat | None:
+    branches: list[list[Message]] = []
+    try:
+        if is_list(value.get("chat_messages")):
+            messages = [_claude_entry(one) for one in value["chat_messages"] if is_object(one)]
+            branches = [[entry for entry in messages if entry is not None]]
+        elif is_object(value.get("mapping")):
+            branches = _chatgpt_branches(value["mapping"], value.get("current_node"))
+    except RecursionError:
         return None
     branches = [branch for branch in branches if branch]
     if not branches:
@@ -132,8 +130,7 @@ def _chat(value: Any) -> Chat | None:
     if name is None:
         first = compact_json(branches[-1][0][0]).encode("utf-8", "surrogatepass")
         name = f"chat-{blake2b(first, digest_size=8).hexdigest()}"
-    title = value.get("name") or value.get("title")
-    return Chat(name, title if isinstance(title, str) else "", branches)
+    return Chat(name, _text(value.get("name")) or _text(value.get("title")), branches)
 
 
 def _claude_entry(message: JsonObject) -> Message | None:

@@ -16,7 +16,6 @@ from typing import TypeVar
 from context_compaction import SettingsError
 from context_compaction.system import command_line, desktop_environment, without_window
 
-from mcp_server_compaction.hosts import Json
 from mcp_server_compaction.hosts.catalog import REGISTERED_NAME, ConfigScope, Host, UserFolders
 from mcp_server_compaction.hosts.hook_events import as_object
 from mcp_server_compaction.hosts.installing import (
@@ -26,6 +25,7 @@ from mcp_server_compaction.hosts.installing import (
     read_value,
 )
 from mcp_server_compaction.own_command import own_command
+from mcp_server_compaction.wrap.servers import variables_in
 
 _T = TypeVar("_T")
 
@@ -67,7 +67,7 @@ class _Registration:
 
     findings: Sequence[Finding] = ()
     command: Sequence[str] = ()
-    env: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    env: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def deadline() -> float:
@@ -173,14 +173,13 @@ def _check_scope(host: Host, scope: ConfigScope, folders: UserFolders) -> _Regis
             f"Run: {own_command()} install {host.name} --hooks"
         )
         findings.append(Finding(False, problem))
-    env = entry.get("env") or entry.get("environment") or entry.get("envs")
-    return _Registration(findings, command, as_object(env))
+    return _Registration(findings, command, variables_in(entry))
 
 
 def _start(host: Host, registration: _Registration, end_seconds: float) -> Finding:
     """Start the server as a desktop program does: with its environment, in the folder /."""
     command = registration.command
-    env = desktop_environment() | {key: str(item) for key, item in registration.env.items()}
+    env = desktop_environment() | registration.env
     if not shutil.which(command[0], path=env.get("PATH")):
         problem = (
             f"{command[0]} cannot be started with the host's PATH. "

@@ -28,7 +28,7 @@ def value_of(format: str, text: str, path: object) -> _Table:
         SettingsError: The text cannot be parsed, or its value is not a table.
     """
     try:
-        value = _PARSERS[format](text)
+        value = _parsed(format, text)
     except (ValueError, RecursionError) as error:
         problem = " ".join(str(error).split())[:300].rstrip(".")
         raise SettingsError(
@@ -50,7 +50,8 @@ def changed_text(format: str, text: str, value: _Table, path: object) -> str:
         SettingsError: The changed text does not have this value when it is read again.
     """
     try:
-        new = _WRITERS[format](text, value)
+        rewritten = {"json": jsonc.rewritten, "toml": _rewrite_toml, "yaml": _rewrite_yaml}
+        new = rewritten[format](text, value)
     except (ValueError, KeyError, TypeError):  # the writer has no form for this change
         new = ""
     if value_of(format, new, path) != value:
@@ -61,13 +62,13 @@ def changed_text(format: str, text: str, value: _Table, path: object) -> str:
     return new
 
 
-def _parse_toml(text: str) -> Json:
-    import tomllib
+def _parsed(format: str, text: str) -> Json:
+    if format == "json":
+        return jsonc.parse(text)
+    if format == "toml":
+        import tomllib
 
-    return tomllib.loads(text)
-
-
-def _parse_yaml(text: str) -> Json:
+        return tomllib.loads(text)
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -124,15 +125,3 @@ def _fill(table: Any, value: _Table, new_table: Callable[[Any, _Table], Any]) ->
             _fill(table[key], members, new_table)
         else:
             table[key] = item
-
-
-_PARSERS: Mapping[str, Callable[[str], Json]] = {
-    "json": jsonc.parse,
-    "toml": _parse_toml,
-    "yaml": _parse_yaml,
-}
-_WRITERS: Mapping[str, Callable[[str, _Table], str]] = {
-    "json": jsonc.rewritten,
-    "toml": _rewrite_toml,
-    "yaml": _rewrite_yaml,
-}

@@ -32,7 +32,7 @@ from mcp_server_compaction.hosts.config_text import changed_text, value_of
 from mcp_server_compaction.hosts.hook_events import LARGE_CHARS, as_list, as_object
 from mcp_server_compaction.own_command import SCRIPT
 from mcp_server_compaction.wrap.servers import SECTION as WRAP_SECTION
-from mcp_server_compaction.wrap.servers import server_of
+from mcp_server_compaction.wrap.servers import command_in, server_of
 
 _MODULE = "mcp_server_compaction"
 # The program may have a quote behind it, in the text of a JSON file with a backslash.
@@ -294,11 +294,7 @@ def read_value(path: Path, format: str) -> dict[str, Json]:
 
 def installed_command(host: Host, value: Mapping[str, Json]) -> list[str]:
     """Return the command that starts the server; an empty list if it is not registered."""
-    entry = as_object(as_object(value.get(host.section)).get(REGISTERED_NAME))
-    if not entry:
-        return []
-    command = entry.get("command", entry.get("cmd"))
-    return [str(word) for word in as_list(command) or [command, *as_list(entry.get("args"))]]
+    return command_in(as_object(value.get(host.section)).get(REGISTERED_NAME))
 
 
 def are_hooks_registered(host: Host, scope: ConfigScope, folders: UserFolders) -> bool:

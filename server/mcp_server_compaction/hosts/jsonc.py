@@ -27,11 +27,7 @@ def _object(members: list[tuple[str, Json]]) -> dict[str, Json]:
     return result
 
 
-def _refuse_constant(name: str) -> Json:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant)
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 
 def _blanked(pattern: re.Pattern[str], text: str) -> str:

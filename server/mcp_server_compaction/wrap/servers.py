@@ -77,6 +77,21 @@ def read_servers(path: Path, names: Sequence[str] = ()) -> tuple[list[WrappedSer
     return [*servers.values()], notes
 
 
+def command_in(entry: Json) -> list[str]:
+    """Return the command in an entry of a host's configuration; an empty list if it has none."""
+    fields = as_object(entry)
+    program = fields.get("command", fields.get("cmd"))
+    words = as_list(program) or ([program] if isinstance(program, str) else [])
+    return [str(word) for word in [*words, *as_list(fields.get("args"))]] if words else []
+
+
+def variables_in(entry: Json) -> dict[str, str]:
+    """Return the environment variables in an entry of a host's configuration."""
+    fields = as_object(entry)
+    variables = fields.get("env") or fields.get("envs") or fields.get("environment")
+    return {key: str(value) for key, value in as_object(variables).items()}
+
+
 def server_of(name: str, entry: Json) -> WrappedServer:
     """Return the server that an entry of a host's configuration describes.
 
@@ -84,13 +99,10 @@ def server_of(name: str, entry: Json) -> WrappedServer:
         SettingsError: The entry has no command and no URL, or only its host can start the server.
     """
     fields = as_object(entry)
-    command = fields.get("command", fields.get("cmd"))
-    words = [*as_list(command), *as_list(fields.get("args"))]
-    if isinstance(command, str):
-        words.insert(0, command)
+    words = command_in(fields)
     url = next((fields[key] for key in ("url", "serverUrl", "uri") if key in fields), None)
     problem = ""
-    if not (isinstance(url, str) or (words and (isinstance(command, str) or as_list(command)))):
+    if not words and not isinstance(url, str):
         problem = "has neither a command nor a URL"
     elif fields.get("type") == "sse":
         problem = "uses the transport SSE, which is obsolete"
@@ -98,13 +110,7 @@ def server_of(name: str, entry: Json) -> WrappedServer:
         problem = "has variables (${…} or envFile) that only its host can read"
     if problem:
         raise SettingsError(f"The server {name!r} {problem}. It cannot be wrapped.")
-    variables = fields.get("env") or fields.get("envs") or fields.get("environment")
-    cwd = fields.get("cwd")
-    return WrappedServer(
-        [str(word) for word in words],
-        None if words else str(url),
-        {key: str(value) for key, value in as_object(fields.get("headers")).items()},
-        name,
-        {key: str(value) for key, value in as_object(variables or {}).items()},
-        str(cwd) if cwd else None,
-    )
+    headers = {key: str(value) for key, value in as_object(fields.get("headers")).items()}
+    cwd = str(fields["cwd"]) if fields.get("cwd") else None
+    url = None if words else str(url)
+    return WrappedServer(words, url, headers, name, variables_in(fields), cwd)
