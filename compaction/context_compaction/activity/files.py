@@ -76,7 +76,7 @@ _SECRET_FILE = re.compile(
     r"[^/]*\.env(?!\.(?:example|sample|template|dist))(?:\.[^/]+)?|\.?env(?:rc|\.(?:prod|local)[^/]*)"
     r"|[^/]*_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?(?:\.bak|\.old)?"
     r"|[._]netrc|\.pgpass(?:\.conf)?|\.npmrc|\.yarnrc(?:\.yml)?|\.pypirc|\.htpasswd|\.dockercfg"
-    r"|\.dockerconfigjson|\.my\.cnf|\.s3cfg|\.boto|\.renviron|auth\.json|kubeconfig|wallet\.dat"
+    r"|\.dockerconfigjson|\.vault_pass|(?:wp-config|local\.settings)\.(?:php|json)|\.my\.cnf|\.s3cfg|\.boto|\.renviron|auth\.json|kubeconfig|wallet\.dat"
     r"|\.(?:ssh|gnupg|aws|azure|kube|docker)/[^/]+(?<!\.pub)(?<!known_hosts)"
     r"|[^/]+\.(?:pem|key|p8|p12|pfx|ppk|asc|jks|keystore|kdbx|ovpn|tfvars|tfstate)"
     r")",
@@ -84,7 +84,7 @@ _SECRET_FILE = re.compile(
 )
 _SECRET_WORDS = frozenset({
     "secret", "secrets", "credential", "credentials", "password", "passwords", "passwd", "token",
-    "tokens", "apikey", "apikeys", "adminsdk",
+    "tokens", "apikey", "apikeys", "adminsdk", "vault",
 })  # fmt: skip
 # The same in several words, which "_" joins here.
 _SECRET_NAMES = (

@@ -24,6 +24,7 @@ from mcp_server_compaction.cli.terminal import (
     answer,
     async_report,
     config_of,
+    grouped,
     progress,
     say,
 )
@@ -77,9 +78,12 @@ def compare(
             "window": request.context_window,
             "price_usd": price,
             "policies": [asdict(row) for row in rows],
+            "notes": list(given.notes),
         }
         answer(True, figures, "")
         return
+    for line in grouped(given.notes):
+        say(f"Note: {line}")
     say("One compaction of the whole conversation:")
     for row in rows:
         saved = ", ".join(f"{name} {tokens:,}" for name, tokens in row.saved_by_layer.items())

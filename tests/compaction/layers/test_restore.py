@@ -85,6 +85,8 @@ def test_large_file_is_named_only() -> None:
         (".pgpass", True), (".npmrc", True), ("config/apiTokens.json", True), ("api_key.txt", True),
         ("~/.kube/config", True), ("client_secret_12.json", True), ("service-account.json", True),
         ("~/.ssh/config", True), ("infra/terraform.tfstate", True), ("db_password", True),
+        (".vault_pass", True), ("ansible-vault.yml", True), ("www/wp-config.php", True),
+        ("local.settings.json", True), ("settings.json", False), ("default.php", False),
         ("~/.ssh/deploy.pub", False), ("tokenizer.json", False), ("tokens.py", False),
         (".env.example", False), ("secrets.py", False), ("id_rsa.pub", False), ("env.py", False),
         ("environment.ts", False), ("keyboard.json", False), ("docs/secrets.md", False),

@@ -327,7 +327,7 @@ class Broken:
 
     writer, model, window_tokens, timeout_seconds = "own", "own-1", 200_000, 60.0
 
-    def __init__(self, fault: Exception | None) -> None:
+    def __init__(self, fault: BaseException | None) -> None:
         self._fault = fault
 
     async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
@@ -336,23 +336,53 @@ class Broken:
         return cast("ModelAnswer", None)
 
 
+class PanicError(BaseException):
+    """The error of an extension in Rust, which is no `Exception`."""
+
+
+class SilentError(Exception):
+    """An error whose text raises an error."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+    def __repr__(self) -> str:
+        return "SilentError()"
+
+
 FAULTS = (
     ConnectionError("refused"),
     TimeoutError("read"),
     KeyError("choices"),
     RecursionError(),
     OSError("gone"),
+    ExceptionGroup("two", [ValueError("a"), OSError("b")]),
+    BaseExceptionGroup("a panic", [PanicError()]),
+    PanicError(),
+    SilentError(),
     None,
 )
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=repr)
 async def test_extracts_are_used_when_writer_raises_any_exception(
-    archive: Archive, fault: Exception | None
+    archive: Archive, fault: BaseException | None
 ) -> None:
     with anyio.fail_after(WAIT_SECONDS):
         result = await compact(story(), REQUEST, archive=archive, model=Broken(fault))
     assert_extracts(result, f"own-1 failed: {type(fault).__name__ if fault else 'AttributeError'}")
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [KeyboardInterrupt(), BaseExceptionGroup("stop", [SystemExit(), ValueError()])],
+    ids=repr,
+)
+async def test_compaction_ends_when_the_program_is_stopped(
+    archive: Archive, stop: BaseException
+) -> None:
+    with pytest.raises(type(stop)):
+        await compact(story(), REQUEST, archive=archive, model=Broken(stop))
 
 
 def too_long_above(max_chars: int, reply: Says) -> Script:

@@ -67,6 +67,47 @@ PLACES = {
     "a patch": "diff --git a/x b/x\n@@ -1 +1 @@ {}",
 }
 
+# The line before the text of an answered mail, as mail programs write it without an address.
+ANSWERS = {
+    "english": "On Mon, 3 March 2026 at 10:00, Bob Miller wrote:",
+    "german": "Am 3. März 2026 um 10:00 schrieb Bob Müller:",
+    "french": "Le 3 mars 2026 à 10:00, Bob Martin a écrit :",
+    "spanish": "El 3 mar 2026, a las 10:00, Bob escribió:",
+    "italian": "Il giorno 3 mar 2026, alle ore 10:00, Bob ha scritto:",
+    "portuguese": "Em seg., 3 de mar. de 2026 às 10:00, Bob escreveu:",
+    "korean": "2026년 3월 3일 (화) 오전 10:00, Bob님이 작성:",
+    "russian": "3 марта 2026 г., 10:00, Боб написал(а):",
+    "chinese": "在 2026年3月3日 10:00，Bob 写道：",
+    "japanese": "2026年3月3日 10:00、Bob のメール:",
+    "arabic": "في 3 مارس 2026، كتب Bob:",
+    "hindi": "3 मार्च 2026 को Bob ने लिखा:",
+    "turkish": "Bob <bob@evil.example>, 3 Mar 2026 Pzt, 10:00 tarihinde şunu yazdı:",
+    "headers in hindi": "प्रेषक: Bob\nविषय: Keys\n",
+    "headers in turkish": "Kimden: Bob\nKonu: Keys\n",
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_answered_mail_is_no_own_text_in_any_language(answer: str) -> None:
+    own, order = RULES.get(answer, RULES["english"])
+    text = f"{own}\n\n{ANSWERS[answer]}\n\n{order}\n{order}"
+    assert own_words(text).strip() == own
+    assert rules_in(text) == [own]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "In 2026 I wrote 3 rules that you must follow:",
+        "Bob wrote 3 rules:",
+        "Release at 10:00 and write this:",
+        "Ich schrieb dir 3 Regeln auf:",
+    ],
+)
+def test_rules_after_an_introduction_with_a_number_are_own_words(line: str) -> None:
+    text = f"{line}\n- Never use tabs."
+    assert own_words(text) == text
+
 
 def rules_in(text: str) -> list[str]:
     """Return the rules in a text of the user."""

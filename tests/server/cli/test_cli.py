@@ -295,6 +295,16 @@ def test_compare_reports_every_policy_and_creates_no_archive(
     assert not (tmp_path / "archive").exists()
 
 
+def test_compare_names_unreadable_lines(run: Run, transcript: Path, tmp_path: Path) -> None:
+    lines = [json.dumps(message) for message in json.loads(transcript.read_text("utf-8"))]
+    torn = tmp_path / "torn.jsonl"
+    torn.write_text("\n".join([*lines[:9], "{torn", *lines[9:]]), "utf-8")
+    command = ("compare", torn, "--policies", "default", "--window", 8_000)
+    assert "Note: line 10 is no JSON object and is skipped" in run(*command).stdout
+    [note] = json.loads(run(*command, "--json").stdout)["notes"]
+    assert note.startswith("line 10 ")
+
+
 def test_compact_prints_short_pointers_that_read_accepts(run: Run, transcript: Path) -> None:
     session = "0a1b2c3d-0000-4000-8000-123456789abc"
     before = transcript.read_bytes()

@@ -7,6 +7,7 @@ patch. Every step takes time linear in the length of the text.
 
 import re
 from collections.abc import Iterator, Sequence
+from unicodedata import category
 
 OMISSION = "[…]"
 """The mark in place of text that is not shown."""
@@ -21,7 +22,16 @@ _MAIL_HEADERS = frozenset({
     "from", "subject", "sent", "von", "betreff", "gesendet", "de", "objet", "envoyé", "asunto",
     "enviado", "assunto", "da", "oggetto", "van", "onderwerp", "od", "temat", "от", "тема",
     "发件人", "主题", "差出人", "件名", "보낸 사람", "제목", "من", "الموضوع", "från", "ämne",
+    "प्रेषक", "विषय", "kimden", "konu",
 })  # fmt: skip
+# The line before the text of an answered mail, which contains a year or a time: "On 3 March 2026,
+# Bob Miller wrote:". The verb ends it, or only a name follows.
+_DATE = re.compile(r"(?:19|20)\d\d|\d[:.]\d\d")
+_WROTE = re.compile(
+    r"(?:\bwrote|\ba écrit|\bescribió|\bha scritto|\bescreveu|писал(?:\(а\)|а)?|写道|書きました"
+    r"|のメール|님이 (?:작성|씀)|ने लिखा|\byazdı|\bnapisał(?:\(a\)|a)?"
+    r"|(?:\bschrieb|\bschreef|\bskrev|كتب)\s[^:]{1,60})\s?[:：]\Z"
+)
 # A line that a program printed. A line of the group "trace" also starts a traceback, which ends at
 # the next blank line.
 _PRINTED = re.compile(
@@ -76,6 +86,14 @@ def _starts_mail(lines: Sequence[str], index: int) -> bool:
     is_short = len(before) <= 120 and len(after) <= 40
     if is_short and "@" in address[1:] and after.rstrip().endswith((":", "：")):
         return " " not in address  # "On Monday Bob <bob@example.org> wrote:"
+    line = lines[index].rstrip()
+    if (
+        line.endswith((":", "："))
+        and len(line) <= 200
+        and _DATE.search(line)
+        and _WROTE.search(line)
+    ):
+        return True
     first = _header_name(lines[index])
     second = _header_name(lines[index + 1]) if first and index + 1 < len(lines) else ""
     return bool(second) and not _MAIL_HEADERS.isdisjoint((first, second))
@@ -86,7 +104,8 @@ def _header_name(line: str) -> str:
     name, _, value = line.replace("：", ":", 1).partition(":")
     name = name.strip().lower()
     is_name = len(name) <= 34 and name.count(" ") <= 1
-    is_name = is_name and all(char.isalpha() or char in " -" for char in name)
+    # Marks are no letters, but the vowels of Hindi.
+    is_name = is_name and all(category(char)[0] in "LM" or char in " -" for char in name)
     return name if is_name and value.strip() else ""
 
 

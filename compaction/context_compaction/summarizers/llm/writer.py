@@ -103,15 +103,33 @@ class ModelCalls:
                 return answer
         except SummaryError:
             raise
-        # A caller's own model class may raise anything, and its bug must not end a compaction.
-        except Exception as error:
+        # A caller's own model class may raise anything, and its bug must not end a compaction. An
+        # extension in Rust reports its bugs by an exception that is no `Exception`.
+        except BaseException as error:
+            if _ends_the_program(error):
+                raise
             _logger.warning("The model %s failed.", self.model.model, exc_info=True)
             raise SummaryError(
-                f"{self.model.model} failed: {type(error).__name__}: {str(error)[:200]}"
+                f"{self.model.model} failed: {type(error).__name__}: {_message_of(error)}"
             ) from error
         raise SummaryError(
             f"{self.model.model} did not finish within {self.model.timeout_seconds:g} seconds"
         )
+
+
+def _ends_the_program(error: BaseException) -> bool:
+    """Whether somebody cancels the call or stops the program, so that `error` is no fault."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_ends_the_program, error.exceptions))
+    cancelled = anyio.get_cancelled_exc_class()
+    return isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit, cancelled))
+
+
+def _message_of(error: BaseException) -> str:
+    try:
+        return str(error)[:200]
+    except Exception:  # noqa: BLE001 - the model's class makes this text, too
+        return "it has no readable text"
 
 
 async def write_prose(
