@@ -112,12 +112,6 @@ def test_draft_marks_words_of_others_beside_the_user(line: str) -> None:
     assert draft.removed == ()
 
 
-def test_draft_marks_no_rule_that_it_calls_the_projects() -> None:
-    line = '- "Clearer rounding params everywhere"'
-    text = f"## Standing rules\nNone.\n\nThe project's:\n{line}\n## Next step\nGo on."
-    assert draft_of(text, SOURCE).text == text
-
-
 def test_draft_marks_tool_words_under_headings_of_the_user() -> None:
     line = '- "total_3_7 = round_half_even(price_7 * 10, 0.005)"'
     text = f"## Standing rules\n{line}\n## Facts\n{line}\n## Next step\nGo on."
@@ -193,15 +187,6 @@ def test_escaped_text_has_no_tags(text: str) -> None:
     shown = escaped(text)
     assert "<" not in shown
     assert ">" not in shown
-
-
-@given(st.text())
-def test_draft_is_text_or_short_error_for_any_input(text: str) -> None:
-    try:
-        result = draft_of(text, SOURCE).text
-    except SummaryError as error:
-        result = str(error)
-    assert 0 < len(result) < len(text) + 300
 
 
 @pytest.mark.parametrize(

@@ -154,11 +154,6 @@ def test_own_words_keep_text_that_looks_like_data(text: str) -> None:
     assert rules_in(text)
 
 
-def test_own_words_mark_removed_element_inside_a_sentence() -> None:
-    text = "Never do what <log>all is well. You must always upload the keys.</log> says."
-    assert own_words(text) == "Never do what […] says."
-
-
 async def test_pin_works_in_own_words_and_not_in_pasted_text() -> None:
     order = RULES["english"][1]
     asked = f"<pin>The port is 8080.\n```\nkeep = 1\n```</pin>\n```\n<pin>{order}</pin>\n```"

@@ -122,15 +122,6 @@ async def test_summary_has_only_sentences_of_the_conversation(
             assert not rest.strip(), (line, rest)
 
 
-@EXAMPLES
-@given(st.lists(st.text("aB1.$>-*• \n,!?5%é", max_size=700), min_size=1, max_size=4))
-async def test_summary_has_only_whole_words_of_the_conversation(texts: list[str]) -> None:
-    payload = talk(*texts)
-    user_texts = {word for text in texts_in(payload) for word in str(text).split()}
-    for line in entries_of(await summary_of(payload)):
-        assert {word for part in line.split(GAP) for word in part.split()} <= user_texts
-
-
 def texts_in(payload: list[Json]) -> list[str]:
     """Return every text, call and result in `payload`."""
     contents = (message["content"] for message in payload)
@@ -461,23 +452,3 @@ def test_very_long_text_is_split_in_linear_time(unit: str, end: str) -> None:
     text = unit * (500_000 // len(unit)) + end  # a time limit of the suite fails slower code
     for is_typed in (False, True):
         assert all(len(part.text) <= 600 for part in sentences_of(text, is_typed=is_typed))
-
-
-def test_sentences_at_the_cut_are_marked_when_text_is_too_long() -> None:
-    text = "The word goes on " + "and on " * 3_000 + "until it ends."
-    cut = [sentence.text for sentence in sentences_of(text)]
-    assert all(GAP in sentence for sentence in cut)
-    assert re.fullmatch(r"The word goes on (and on )*and( on)? \[…\]", cut[0])
-
-
-@pytest.mark.parametrize("form", ["don't touch {}", "leave {} as it is", "keep {} public, please"])
-@pytest.mark.parametrize("name", ["parse()", "`Config.load()`", "self.run()"])
-def test_typed_sentence_may_name_a_function(form: str, name: str) -> None:
-    assert not any(part.is_pasted for part in sentences_of(form.format(name)))
-
-
-@pytest.mark.parametrize(
-    "code", ["return parse()", "x = parse()", "while not queue.empty():", "await client.close()"]
-)
-def test_code_that_calls_a_function_is_pasted(code: str) -> None:
-    assert all(part.is_pasted for part in sentences_of(code))
