@@ -7,7 +7,6 @@ from typing import Any
 import anyio
 import pytest
 from context_compaction.archive.archive import Archive
-from context_compaction.layers.collapse import finished_sub_tasks
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
@@ -18,7 +17,7 @@ from tests.compaction.pipeline.test_promises import EXAMPLES
 from tests.support.json_types import Json
 from tests.support.promises import check_promises, temporary_archive
 from tests.support.provider_rules import problems
-from tests.support.small import COUNT, answered, assistant, lines, read, user
+from tests.support.small import answered, assistant, lines, user
 
 ITEMS = ("Write the lexer", "Write the parser", "Write the printer")
 
@@ -124,21 +123,6 @@ async def test_later_summary_reads_the_originals_of_a_collapsed_sub_task() -> No
     assert second.boundary.start_seq == 0
     assert "lexer.py" in (second.summary or "")  # the originals of the line were read again
     assert not problems(second.messages, "anthropic", original=grown)
-
-
-@pytest.mark.parametrize("name", ["TodoWrite", "mcp__todo__write_todos", "update_plan"])
-def test_collapse_recognizes_plan_tools_by_name(name: str) -> None:
-    payload = [
-        user("Go."),
-        *plan("p0", "in_progress", "pending", "pending", name=name),
-        *work("lexer", 2),
-        *plan("p1", "completed", "in_progress", "pending", name=name),
-        *work("parser", 2),
-        *plan("p2", "completed", "completed", "pending", name=name),
-    ]
-    (found,) = finished_sub_tasks(read(payload), with_turns=False)
-    assert (found.start, found.stop, found.label) == (2, 11, "Write the lexer")
-    assert COUNT.messages(read(payload)) > 0
 
 
 STATES = st.sampled_from(["pending", "in_progress", "completed"])

@@ -2,28 +2,17 @@
 
 import re
 
-from context_compaction.layers.cut_point import CutPoint, find_cut, history_of, turn_prefix_of
-from context_compaction.messages import placeholders
-from context_compaction.messages.model import Messages
-from context_compaction.pipeline.compact import compact
-from context_compaction.request import CompactRequest
-
 from tests.support.json_types import Json
-from tests.support.promises import temporary_archive
 from tests.support.provider_rules import problems
 from tests.support.small import (
-    COUNT,
-    RULES,
     answered,
     assistant,
     call,
     compacted,
     lines,
-    read,
     result,
     text,
     user,
-    with_confirmed_texts,
 )
 
 OPENING = re.compile(
@@ -41,40 +30,6 @@ def turn(number: int, calls: int = 2) -> list[Json]:
         )
     ]
     return [user(f"Request {number}"), *steps, assistant(f"Answer {number}")]
-
-
-def cut_of(messages: Messages, keep_tokens: int, **more: int | bool) -> CutPoint | None:
-    return find_cut(messages, count=COUNT, rules=RULES, keep_tokens=keep_tokens, **more)  # type: ignore[arg-type]
-
-
-def test_find_cut_prefers_the_start_of_a_turn() -> None:
-    messages = read([m for n in range(4) for m in turn(n)])
-    tail_tokens = COUNT.messages(messages[12:])
-    cut = cut_of(messages, tail_tokens + 700)  # a message boundary would keep a little more
-    assert cut == CutPoint(12)
-    assert messages[12].blocks == read([user("Request 2")])[0].blocks
-
-
-def test_find_cut_keeps_the_last_turns_when_they_fit() -> None:
-    messages = read([m for n in range(4) for m in turn(n)])
-    all_tokens = COUNT.messages(messages)
-    assert cut_of(messages, 100, keep_turns=2, max_tokens=all_tokens) == CutPoint(12)
-    assert cut_of(messages, 100, keep_turns=2, max_tokens=50) != CutPoint(12)
-
-
-def test_cut_inside_the_running_turn_keeps_its_request() -> None:
-    messages = read([*turn(0), *turn(1, calls=6)[:-1]])
-    cut = cut_of(messages, 1_500)
-    assert cut is not None
-    assert cut.request_at == 6
-    assert history_of(messages, cut) == messages[:6]
-    assert turn_prefix_of(messages, cut) == messages[7 : cut.first_kept]
-
-
-def test_find_cut_returns_none_when_only_synthetic_messages_would_be_replaced() -> None:
-    summary = placeholders.summary(placeholders.Span("s", 0, 9), "what was said")
-    assert cut_of(with_confirmed_texts(read([user(summary), user("go on")])), 0) is None
-    assert cut_of(read([user("go")]), 0) is None
 
 
 async def test_full_summary_is_first_and_contains_its_pointer() -> None:
@@ -124,15 +79,6 @@ async def test_request_stays_and_results_in_its_message_are_replaced() -> None:
     assert any(edit.index == 8 and edit.pointers for edit in answer.edits)
 
 
-async def test_oversized_turn_keeps_its_request_in_full() -> None:
-    request = "Mend the parser. " * 20
-    payload = [user(request), *turn(0, calls=10)[1:-1]]
-    answer = await compacted(payload, target_tokens=2_500)
-    assert answer.fits
-    assert payload[0] in answer.messages
-    assert "<context_summary" not in str(answer.messages)
-
-
 async def test_system_messages_and_provider_summaries_stay_verbatim() -> None:
     compaction = assistant({"type": "compaction", "content": "sealed"}, "go on")
     payload = [
@@ -172,24 +118,3 @@ async def test_call_next_to_a_provider_summary_is_replaced_with_its_result() -> 
     assert assistant(block) in answer.messages
     assert any(edit.index == 1 and edit.pointers for edit in answer.edits)
     assert not problems(answer.messages, "anthropic", original=payload)
-
-
-async def test_pinned_text_is_verbatim_once_at_the_start_of_every_summary() -> None:
-    rule = "Never touch the production database."
-    payload = [m for n in range(4) for m in turn(n)]
-    answer = await compacted(payload, mode="full", pinned=(rule, f" {rule} ", ""))
-    summary = answer.summary or ""
-    assert summary.count(rule) == 1
-    assert f"## Pinned (verbatim, still in force)\n- {rule}\n" in summary
-
-
-async def test_later_summary_replaces_the_earlier_summary() -> None:
-    full = CompactRequest(mode="full", format="anthropic", session_id="s")
-    async with temporary_archive() as archive:
-        first = await compact([m for n in range(3) for m in turn(n)], full, archive=archive)
-        grown = [*first.messages, *[m for n in range(3, 6) for m in turn(n)]]
-        second = await compact(grown, full, archive=archive)
-    assert str(second.messages).count("<context_summary ") == 1
-    assert "Request 0" in (second.summary or "")  # from the originals, not from the earlier summary
-    assert second.boundary is not None
-    assert second.boundary.start_seq == 0

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from context_compaction.layers.dedupe import REPEATED, SAME_AGAIN, dedupe
 from context_compaction.messages.edits import Step
-from context_compaction.messages.model import Text
 from context_compaction.settings import Settings
 
 from tests.support.json_types import Json
@@ -19,7 +18,6 @@ from tests.support.small import (
     lines,
     read,
     result,
-    result_of,
     user,
     with_confirmed_texts,
 )
@@ -34,19 +32,6 @@ def deduped(*steps: list[Json], **constants: Any) -> Step:
 
 def notes(step: Step) -> dict[int | None, str]:
     return {edit.index: edit.note for edit in step.edits}
-
-
-def test_dedupe_clears_an_older_read_when_the_file_is_read_again() -> None:
-    step = deduped(
-        answered("a", "Read", OLD, file_path="x.py"), answered("b", "Read", NEW, file_path="x.py")
-    )
-    assert notes(step) == {2: "superseded by a later read of x.py"}
-    [part] = result_of(step.messages, "a").content
-    assert part == Text(
-        f"[Old tool result cleared: Read, {len(OLD)} chars, superseded by a later read of x.py; "
-        f"read_persisted_output {step.blobs[0].output_id}]"
-    )
-    assert step.blobs[0].data.decode() == OLD
 
 
 def test_dedupe_marks_an_unchanged_read_with_file_unchanged() -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from context_compaction.layers.offload_media import offload_media
-from context_compaction.layers.strip_thinking import strip_invalid_thinking
 from context_compaction.messages.model import ToolResult
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
@@ -171,14 +170,6 @@ async def test_running_loop_keeps_its_thinking_when_the_model_needs_it(
         )
         newest = next(m for m in reversed(answer.messages) if m["role"] == "assistant")
         assert newest["content"][0]["type"] == ("thinking" if keeps_thinking else "tool_use")
-
-
-async def test_message_with_only_invalid_thinking_is_removed() -> None:
-    before = read([user("go"), user("on"), assistant(thinking("hm")), assistant("so")])
-    after = (*before[1:],)
-    step = strip_invalid_thinking(before, after, count=COUNT, rule="strip")
-    assert step.messages == (before[1], before[3])
-    assert [edit.tokens_after for edit in step.edits] == [0]
 
 
 async def test_thinking_after_an_edit_of_its_own_message_is_stripped() -> None:

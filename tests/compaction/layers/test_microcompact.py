@@ -31,13 +31,6 @@ from tests.support.small import (
 PLAIN = Settings(min_savings_tokens=0, min_result_tokens=100, keep_recent_results=3)
 
 
-PATCH = (
-    "*** Begin Patch\n*** Update File: /home/dev/shop/src/db/pool.rs\n@@\n-a\n+b\n"
-    f"*** Add File: /home/dev/shop/src/db/lease.rs\n+{'x' * 300}\n*** End Patch"
-)
-COMMAND = f"sed -n '120,230p' src/db/types.rs\nrg -n lease {' '.join(map(str, range(99)))}"
-
-
 def steps(number: int, name: str = "Bash", size_lines: int = 80) -> list[Json]:
     return [
         message
@@ -68,14 +61,6 @@ def test_microcompact_clears_oldest_first_until_the_limit_is_met() -> None:
     assert COUNT.messages(step.messages) <= before - 400
 
 
-def test_microcompact_does_nothing_when_it_saves_less_than_the_minimum() -> None:
-    payload = [user("go"), *steps(6)]
-    careful = replace(PLAIN, min_savings_tokens=20_000)
-    messages = read(payload)
-    assert microcompact(messages, layer_context(careful)).messages is messages
-    assert cleared(run(payload, replace(careful, min_savings_tokens=0))) == [2, 4, 6]
-
-
 def test_microcompact_clears_at_least_the_minimum() -> None:
     payload = [user("go"), *steps(8)]
     limit = COUNT.messages(read(payload)) - 1
@@ -84,18 +69,9 @@ def test_microcompact_clears_at_least_the_minimum() -> None:
     ]  # fmt: skip
 
 
-def test_microcompact_keeps_small_results() -> None:
-    payload = [user("go"), *answered("a", "Bash", "ok"), *steps(4)]
-    assert cleared(run(payload)) == [4]
-
-
 @pytest.mark.parametrize("name", ["AskUserQuestion", "TodoWrite", "Skill", "update_plan"])
 def test_microcompact_keeps_results_of_steering_tools(name: str) -> None:
     assert cleared(run([user("go"), *steps(6, name)])) == []
-
-
-def test_microcompact_matches_protected_tools_without_case() -> None:
-    assert cleared(run([user("go"), *steps(6)], replace(PLAIN, protected_tools=("BASH",)))) == []
 
 
 def test_microcompact_clears_a_result_with_an_image_and_archives_each_part() -> None:
@@ -120,24 +96,6 @@ def test_cleared_failed_result_keeps_its_error_line() -> None:
     assert cleared.is_error
     assert isinstance(cleared.content[0], Text)
     assert cleared.content[0].text.endswith("\nValueError: the port is taken")
-
-
-@pytest.mark.parametrize(
-    ("name", "argument", "head"),
-    [
-        ("apply_patch", PATCH, "patch of src/db/pool.rs, src/db/lease.rs"),
-        ("Bash", COMMAND, COMMAND[:100]),
-    ],
-)
-def test_head_of_a_clipped_argument_describes_the_call(name: str, argument: str, head: str) -> None:
-    request: Json = {"role": "assistant", "content": [call("c", name, input=argument)]}
-    payload = [user("Go."), request, user([result("c", "ok")]), *steps(3)]
-    messages = list(read(payload))
-    messages[1] = replace(messages[1], blocks=(ToolCall("c", name, argument),))
-    step = microcompact(tuple(messages), layer_context(replace(PLAIN, clip_argument_chars=200)))
-    [clipped] = [block for block in step.messages[1].blocks if isinstance(block, ToolCall)]
-    assert clipped.arguments.startswith(head)
-    assert [blob.data.decode() for blob in step.blobs][:1] == [argument]
 
 
 def test_microcompact_clips_and_archives_long_arguments_of_old_calls() -> None:
@@ -170,21 +128,6 @@ async def test_old_results_are_cleared_below_the_trigger_after_a_long_pause() ->
     assert cold.status == "compacted"
     assert [edit.index for edit in cold.edits] == [2, 4, 6]
     assert [layer.name for layer in cold.layers] == ["microcompact"]
-
-
-async def test_repeated_results_are_cleared_first_after_a_long_pause() -> None:
-    again = [answered(f"r{n}", "Read", lines("file", 60), file_path="x.py") for n in range(2)]
-    payload = [user("go"), *again[0], *steps(4, size_lines=900), *again[1], user("I am back")]
-    cold = await compacted(payload, idle_seconds=3_601.0)
-    assert [layer.name for layer in cold.layers] == ["dedupe", "microcompact"]
-
-
-async def test_micro_mode_clears_results_and_keeps_history() -> None:
-    payload = [user("go"), *steps(6, size_lines=900), user("more")]
-    answer = await compacted(payload, mode="micro")
-    assert answer.status == "compacted"
-    assert answer.boundary is None
-    assert len(answer.messages) == len(payload)
 
 
 def test_microcompact_clears_the_preview_of_an_old_persisted_result() -> None:

@@ -12,13 +12,11 @@ from tests.support.script import TINY_PNG
 from tests.support.small import (
     answered,
     assistant,
-    call,
     compacted,
     image,
     layer_context,
     lines,
     read,
-    result,
     result_of,
     text,
     user,
@@ -28,46 +26,6 @@ BIG = lines("big", 2_000)
 WITHIN_1_000 = layer_context(Settings(persist_result_tokens=1_000))
 # Without a separate limit for the newest results.
 PLAIN_LIMITS = {"scale_to_budget": False}
-
-
-def test_persist_replaces_a_result_above_the_limit_by_a_marker() -> None:
-    messages = read([user("go"), *answered("a", "Bash", BIG), *answered("b", "Bash", "small")])
-    step = persist(messages, WITHIN_1_000)
-    [blob] = step.blobs
-    assert blob.data.decode() == BIG
-    [marker] = result_of(step.messages, "a").content
-    assert isinstance(marker, Text)
-    assert marker.text.startswith(
-        f'<persisted-output id="{blob.output_id}" tool="Bash" chars="{len(BIG)}">\n'
-    )
-    assert result_of(step.messages, "b") is result_of(messages, "b")
-    assert step.messages[0] is messages[0]
-
-
-def test_persist_archives_largest_new_results_first_when_their_total_exceeds_the_limit() -> None:
-    payload = [
-        user("go"),
-        assistant(call("a", "Bash"), call("b", "Bash"), call("c", "Bash")),
-        user([
-            result("a", lines("a", 300)),
-            result("b", lines("b", 900)),
-            result("c", lines("c", 310)),
-        ]),
-    ]
-    messages = read(payload)
-    step = persist(
-        messages, layer_context(Settings(persist_newest_chars=20_000, preview_chars=300))
-    )
-    assert [edit.tool_name for edit in step.edits] == ["Bash"]
-    assert result_of(step.messages, "b") is not result_of(messages, "b")
-    assert result_of(step.messages, "a") is result_of(messages, "a")
-
-
-def test_persist_counts_only_the_newest_message_against_its_limit() -> None:
-    messages = read([user("go"), *answered("a", "Bash", BIG), *answered("b", "Bash", "small")])
-    assert (
-        persist(messages, layer_context(Settings(persist_newest_chars=1_000))).messages is messages
-    )
 
 
 def test_persist_keeps_images_next_to_the_marker() -> None:

@@ -357,21 +357,6 @@ def test_repair_keeps_responses_valid_when_reasoning_is_repeated(
     anyio.run(run)
 
 
-async def test_an_item_without_its_repeated_reasoning_loses_its_id() -> None:
-    thought, first = responses_item("reasoning", 0), responses_item("message", 1)
-    search, second = responses_item("web_search_call", 2), responses_item("message", 2)
-    refusal = {**second, "content": [{"type": "refusal", "refusal": "No."}]}
-    payload = [user("a"), thought, first, user("b"), thought, search, refusal, user("c")]
-    done = await compacted(payload, format="openai-responses")
-    without_id = {key: value for key, value in refusal.items() if key != "id"}
-    assert done.messages == [*payload[:4], without_id, payload[-1]]
-    assert [edit.note for edit in done.edits] == [
-        "an item that had the ID of an earlier item was removed",
-        "an item that lost its reasoning was removed",
-        "an item lost its reasoning; its ID was removed",
-    ]
-
-
 async def test_older_local_shell_calls_share_the_id_of_their_outputs() -> None:
     asked = {"type": "local_shell_call", "id": "ls_1", "action": {"command": ["ls"]}}
     seen = {"type": "local_shell_call_output", "id": "ls_1", "output": "a.py"}
@@ -404,21 +389,3 @@ async def test_repair_gives_bedrock_documents_a_text_when_they_have_none(place: 
     assert problems(payload, "bedrock-converse")
     answer = await compacted(payload, format="bedrock-converse")
     assert not problems(answer.messages, "bedrock-converse", original=payload)
-
-
-@pytest.mark.parametrize("stops", [(1, 2), (1,), (2,)])
-async def test_repair_groups_bedrock_results_of_one_turn(stops: tuple[int, ...]) -> None:
-    calls = [{"toolUse": {"toolUseId": f"c{n}", "name": "f", "input": {"at": n}}} for n in range(3)]
-    results = [
-        {"toolResult": {"toolUseId": f"c{n}", "content": [{"text": f"n{n}"}]}} for n in range(3)
-    ]
-    payload = [
-        {"role": "user", "content": [{"text": "go"}]},
-        {"role": "assistant", "content": calls},
-        *({"role": "user", "content": results[a:b]} for a, b in pairwise([0, *stops, 3])),
-        {"role": "assistant", "content": [{"text": "done"}]},
-    ]
-    assert problems(payload, "bedrock-converse")
-    answer = await compacted(payload, format="bedrock-converse")
-    assert not problems(answer.messages, "bedrock-converse", original=payload)
-    assert answer.messages[2]["content"] == results

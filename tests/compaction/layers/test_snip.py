@@ -2,7 +2,7 @@
 
 from context_compaction.layers.drop_messages import snip
 from context_compaction.layers.repair import repair
-from context_compaction.messages.model import Text, tool_calls
+from context_compaction.messages.model import tool_calls
 from context_compaction.settings import Settings
 
 from tests.support.json_types import Json
@@ -23,17 +23,6 @@ def chat(turns: int) -> list[Json]:
         for n in range(turns)
         for message in (user(f"question {n}"), assistant(f"answer {n}"))
     ]
-
-
-def test_snip_keeps_the_first_3_and_the_newest_47_messages() -> None:
-    messages = read(chat(40))
-    step = snip(messages, layer_context())
-    note = step.messages[3]
-    assert step.messages == (*messages[:3], note, *messages[-47:])
-    assert note.blocks == (Text("[Messages removed: 30; originals: transcript://s/messages/3-32]"),)
-    assert [edit.index for edit in step.edits] == list(range(3, len(messages) - 47))
-    assert {edit.pointers for edit in step.edits} == {("transcript://s/messages/3-32",)}
-    assert sum(e.tokens_after for e in step.edits) < sum(e.tokens_before for e in step.edits)
 
 
 def test_snip_keeps_the_newest_message_when_the_limit_is_below_the_head() -> None:
