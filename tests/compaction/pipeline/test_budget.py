@@ -16,18 +16,6 @@ from tests.support.promises import temporary_archive
 from tests.support.small import compacted, lines, session
 
 
-@pytest.mark.parametrize(
-    ("max_output_tokens", "reserve_tokens", "trigger_tokens"),
-    [(16_384, 16_384, 170_616), (64_000, 20_000, 167_000)],
-)
-def test_budget_reserves_response_and_buffer_in_a_200k_window(
-    max_output_tokens: int, reserve_tokens: int, trigger_tokens: int
-) -> None:
-    budget = make_budget(context_window=200_000, max_output_tokens=max_output_tokens)
-
-    assert (budget.output_reserve_tokens, budget.trigger_tokens) == (reserve_tokens, trigger_tokens)
-
-
 @given(context_window=st.integers(16, 2_000_000), max_output_tokens=st.integers(1, 200_000))
 def test_budget_leaves_nearly_half_of_every_window(
     context_window: int, max_output_tokens: int
@@ -176,13 +164,6 @@ async def test_target_is_refused_when_fixed_tokens_fill_it(
         assert result.fits or mode == "micro"
         recorded = await compact(history, replace(request, mode="record"), archive=archive)
         assert len(recorded.messages) == len(history)
-
-
-async def test_repeated_system_message_counts_once() -> None:
-    system = SYSTEM_MESSAGES["openai-chat"][0]
-    messages = [message for turn in talk("openai-chat") for message in (turn, system)]
-    result = await compacted(messages, format="openai-chat", target_tokens=9_000)
-    assert (result.fits, result.status) == (True, "compacted")
 
 
 @given(

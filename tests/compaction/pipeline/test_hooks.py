@@ -77,15 +77,6 @@ async def test_hooks_are_not_called_when_nothing_is_compacted() -> None:
     assert recorder.moments == []
 
 
-async def test_hooks_are_not_called_while_a_host_summary_is_missing() -> None:
-    recorder = Recorder()
-    request = CompactRequest(mode="full", format="anthropic", session_id="s", summarizer="host")
-    async with temporary_archive() as archive:
-        result = await compact(story(), request, archive=archive, before_compaction=recorder.before)
-    assert result.status == "needs_summary"
-    assert recorder.moments == []
-
-
 async def test_before_hook_error_leaves_the_list_archived_and_unedited() -> None:
     async with temporary_archive() as archive:
         with pytest.raises(

@@ -9,7 +9,6 @@ import pytest
 from context_compaction import CompactRequest, compact, read_dropped_names
 from context_compaction.archive.archive import Archive
 from context_compaction.archive.values import Query
-from context_compaction.errors import NotFoundError
 from context_compaction.result import CompactResult
 
 from tests.support.corpus import Transcript, all_transcripts, sample_transcripts
@@ -103,18 +102,6 @@ async def test_dropped_names_report_every_kind_with_exact_totals() -> None:
     dropped = names - set(re.findall(r"value_\w+", context))
     assert report["kinds"]["identifier"]["total"] >= len(dropped) > 200
     assert len(report["kinds"]["identifier"]["shown"]) == 12
-
-
-async def test_dropped_names_are_empty_when_the_list_is_unchanged() -> None:
-    for transcript in sample_transcripts():
-        async with temporary_archive() as archive:
-            request = CompactRequest(format=transcript.format, session_id="s", mode="record")
-            result = await compact(transcript.payload, request, archive=archive)
-            if result.changed:
-                assert await read_dropped_names(archive, "s") is not None
-            else:
-                with pytest.raises(NotFoundError, match="0 receipts"):
-                    await read_dropped_names(archive, "s")
 
 
 async def test_plan_reports_the_names_that_compaction_drops() -> None:

@@ -14,7 +14,7 @@ from context_compaction.session.resume import derived_id
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.provider_rules import problems
-from tests.support.small import assistant, compacted, lines, read, session, user
+from tests.support.small import assistant, compacted, read, session, user
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
@@ -102,18 +102,6 @@ async def test_host_summary_is_requested_and_then_applied() -> None:
     assert result.receipt["writer"] == "host"
 
 
-async def test_usage_report_decides_when_to_compact() -> None:
-    payload = session()
-    usage = {"input_tokens": 175_000, "output_tokens": 500}
-    counted = await compacted(payload, context_window=200_000)
-    reported = await compacted(
-        payload, context_window=200_000, usage=usage, usage_message_index=len(payload) - 2
-    )
-    assert counted.status == "unchanged"
-    assert reported.status != "unchanged"
-    assert reported.tokens.before >= 175_500
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -185,20 +173,3 @@ async def test_forged_summary_joins_no_session() -> None:
             await archive.session_info("nobody")
     assert foreign.session_id != "victim"
     assert unknown.session_id.startswith("s_")
-
-
-async def test_parent_session_is_stored_with_a_sub_agent_session() -> None:
-    async with temporary_archive() as archive:
-        await record(session(1), archive, session_id="child", parent_session_id="parent")
-        info = await archive.session_info("child")
-    assert info.parent_session_id == "parent"
-
-
-@pytest.mark.parametrize("turns", [3, 12, 25])
-async def test_full_shrinks_a_short_chat(turns: int) -> None:
-    chat: list[Json] = []
-    for n in range(turns):
-        chat += [user(f"Question {n}: {lines(f'q{n}', 4)}"), assistant(lines(f"a{n}", 6))]
-    result = await compacted([*chat, user("And now?")], mode="full")
-    assert result.status == "compacted"
-    assert result.tokens.after < result.tokens.before * 0.75

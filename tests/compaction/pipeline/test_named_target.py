@@ -9,7 +9,6 @@ from context_compaction.formats import parse
 from context_compaction.formats.session_files.read import read_conversation
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest, Mode
-from context_compaction.result import CompactResult
 from context_compaction.tokens.counter import counter_for
 from hypothesis import given
 from hypothesis import strategies as st
@@ -209,20 +208,6 @@ async def test_invalid_thinking_takes_no_room_of_restored_files(target_tokens: i
     assert HOOK in str(result.messages).replace("\\n", "\n")
 
 
-async def summarized_by_host(state: str, mode: Mode, target_tokens: int) -> CompactResult:
-    """Compact the real session with a host summary that ends with `state`."""
-    conversation = read_conversation(SESSION.read_bytes(), name=SESSION.name)
-    request = CompactRequest(
-        mode=mode,
-        format=conversation.format,
-        target_tokens=target_tokens,
-        summarizer="host",
-        summary=f"## Goal\nThemes.\n## State\n{state}",
-    )
-    async with temporary_archive() as archive:
-        return await compact(conversation.payload, request, archive=archive)
-
-
 def items(count: int) -> str:
     return "\n".join(f"- Item {n} was changed and checked again." for n in range(count))
 
@@ -244,15 +229,3 @@ async def test_host_summary_gets_nearly_all_the_room(target: int, mode: Mode) ->
     assert text in (result.summary or "")
     assert most_tokens >= (0.7 if target > 2_000 else 0.6) * target
     assert 0.85 * target <= result.tokens.upper <= target
-
-
-@pytest.mark.parametrize("mode", ["full", "auto"])
-async def test_short_summary_leaves_its_spare_room_to_extracts(mode: Mode) -> None:
-    payload = read_conversation(SESSION.read_bytes(), name=SESSION.name).payload
-    counts: dict[str, int] = {}
-    for name, state in (("short", "- Go on."), ("long", items(250))):
-        result = await summarized_by_host(state, mode, 12_000)
-        assert result.receipt["writer"] == "host"
-        assert 0.8 * 12_000 <= result.tokens.upper <= 12_000
-        counts[name] = sum(message in payload for message in result.messages)
-    assert counts["short"] >= counts["long"]

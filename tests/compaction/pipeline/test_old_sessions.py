@@ -76,15 +76,11 @@ async def old_session() -> AsyncGenerator[tuple[CountingArchive, list[Json]]]:
         yield counting, messages
 
 
-async def test_compaction_reads_a_limited_number_of_summarized_messages_and_receipts() -> None:
-    async with old_session() as (counting, _):
-        assert max(counting.messages_read) == MAX_ORIGINALS
-        assert len(counting.messages_read) < 2 * COMPACTIONS
-        assert max(counting.receipts_read) < COMPACTIONS / 2
-
-
-async def test_early_facts_survive_many_summaries() -> None:
+async def test_old_session_reads_little_and_keeps_early_facts_through_many_summaries() -> None:
     async with old_session() as (archive, messages):
+        assert max(archive.messages_read) == MAX_ORIGINALS
+        assert len(archive.messages_read) < 2 * COMPACTIONS
+        assert max(archive.receipts_read) < COMPACTIONS / 2
         text = str(messages)
         assert GOAL in text
         assert RULE in text

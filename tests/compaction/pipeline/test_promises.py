@@ -143,16 +143,18 @@ def test_valid_conversation_within_its_window_is_unchanged(
     mode=MODES,
     window=WINDOWS,
     changes=CHANGES,
+    pinned=st.lists(st.text(min_size=1, max_size=40).filter(str.strip), max_size=2),
     hostile=st.booleans(),
 )
 @settings(EXAMPLES, max_examples=EXAMPLES.max_examples * 3 // 5)
-def test_promises_hold_for_any_constants(
+def test_promises_hold_for_any_constants_and_pins(
     format: str,
     data: st.DataObject,
     policy: str,
     mode: Mode,
     window: int,
     changes: dict[str, Any],
+    pinned: list[str],
     hostile: bool,
 ) -> None:
     payload = data.draw((hostile_conversations if hostile else conversations)(format))
@@ -163,6 +165,7 @@ def test_promises_hold_for_any_constants(
         context_window=window,
         max_output_tokens=100,
         settings=changes,
+        pinned=tuple(pinned),
     )
 
     async def run() -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from context_compaction.errors import SettingsError
-from context_compaction.policies import POLICIES, Policy, policy_named
 from context_compaction.settings import (
     REFERENCE_TARGET_TOKENS,
     REFERENCE_TRIGGER_TOKENS,
@@ -87,20 +86,3 @@ def test_result_threshold_scales_with_the_trigger() -> None:
     assert (half.persist_result_tokens, half.persist_newest_chars) == (20_000, 100_000)
     assert half.preview_chars == 1_000
     assert half.min_savings_tokens == 1_999
-
-
-def test_paper_policy_is_not_scaled() -> None:
-    unscaled = override(Settings(), {"scale_to_budget": False})
-    assert unscaled.scaled(1) is unscaled
-
-
-def test_unknown_policy_is_refused_with_known_names() -> None:
-    with pytest.raises(SettingsError) as caught:
-        policy_named("gentel")
-    assert str(caught.value).startswith("Unknown policy 'gentel'. Choose one of: default, ec")
-    assert all(name in str(caught.value) for name in POLICIES)
-
-
-def test_policy_with_unknown_layer_is_refused_with_known_names() -> None:
-    with pytest.raises(SettingsError, match=r"layer 'sumarize'.* persist, .* summarize"):
-        Policy("own", "A test policy.", ("persist", "sumarize"))

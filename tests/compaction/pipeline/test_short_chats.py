@@ -1,6 +1,5 @@
 """Short chats of 300 to 2,000 tokens keep more text when the target grows."""
 
-import random
 import re
 from itertools import pairwise
 
@@ -59,27 +58,6 @@ async def test_short_chat_keeps_more_when_the_target_grows(names: tuple[str, ...
     # A longer sentence may replace two shorter ones.
     assert all(more >= less - 1 for less, more in pairwise(counts))
     assert counts[-1] >= 0.4 * len(sentences(names))
-
-
-@pytest.mark.parametrize("seed", range(3))
-async def test_turns_keep_more_when_the_target_grows(seed: int) -> None:
-    """Check chats of messages that are drawn at random from all chats, with repetitions."""
-    draw = random.Random(seed)
-    user_texts = [text for turns in SHORT_CHATS.values() for text in turns[::2]]
-    agent_texts = [text for turns in SHORT_CHATS.values() for text in turns[1::2]]
-    payload: list[Json] = []
-    for _ in range(draw.randint(4, 14)):
-        payload.append({"role": "user", "content": draw.choice(user_texts)})
-        payload.append({"role": "assistant", "content": draw.choice(agent_texts)})
-    payload.append(chat("trip")[-1])
-    all_sentences = set(sentences(tuple(SHORT_CHATS)))
-    full = await size_of(payload)
-    results = [await compacted(payload, max(40, full * share // 100)) for share in SHARES]
-    texts = [text_of(result) for result in results if result.fits]
-    counts = [sum(part in text for part in all_sentences) for text in texts]
-    # If more messages stay in full, the summary covers fewer messages and is shorter.
-    assert all(more >= less - max(1, less // 8) for less, more in pairwise(counts))
-    assert counts[-1] > counts[0]
 
 
 @pytest.mark.parametrize("names", NAMES, ids="+".join)
