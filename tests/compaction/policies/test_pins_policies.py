@@ -5,20 +5,10 @@ from typing import Any
 import pytest
 from context_compaction import CompactRequest, compact
 from context_compaction.policies import POLICIES
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.compaction.pipeline.test_promises import (
-    MODES,
-    POLICY_EXAMPLES,
-    SHARES,
-    Mode,
-    check_promises_at_share,
-)
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.small import answered, assistant, turn_with_call, user
-from tests.support.strategies import FORMATS, conversations
 
 PASSAGE = "The harbour master is called Ingrid."
 MESSAGE = "Chapter seven stays as it was written."
@@ -76,20 +66,3 @@ async def test_pinned_text_survives_any_number_of_compactions(policy: str, mode:
 def is_original(message: Json, text: str) -> bool:
     content = message["content"]
     return text in str(content) and not str(content).lstrip("[{'").startswith("<")
-
-
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("format", FORMATS)
-@given(
-    data=st.data(),
-    mode=MODES,
-    share=SHARES,
-    policy=st.sampled_from(sorted(POLICIES)),
-    pinned=st.lists(st.text(min_size=1, max_size=40).filter(str.strip), max_size=2),
-)
-@POLICY_EXAMPLES
-def test_promises_hold_for_a_conversation_with_pins(
-    format: str, data: st.DataObject, mode: Mode, share: float, policy: str, pinned: list[str]
-) -> None:
-    payload = data.draw(conversations(format))
-    check_promises_at_share(payload, format, mode, share, policy=policy, pinned=tuple(pinned))
