@@ -87,31 +87,6 @@ async def test_prepare_leaves_a_pending_call() -> None:
     assert len(read) == len(grown)  # the pending call, too
 
 
-async def test_apply_ignores_moved_cache_markers() -> None:
-    payload = session()
-    marked = copy.deepcopy(payload)
-    for index in (2, 4, -2):
-        marked[index]["content"][-1]["cache_control"] = {"type": "ephemeral"}
-    async with temporary_archive() as archive:
-        prepared = await compact(marked, PREPARE, archive=archive)
-        result = await compact([*payload, *later()], apply_request(prepared), archive=archive)
-    assert result.status == "compacted"
-    assert "cache_control" not in str(result.messages)
-
-
-async def test_apply_works_in_another_process(tmp_path: Any) -> None:
-    from context_compaction.archive.local.archive import open_archive
-
-    payload = session()
-    async with open_archive(tmp_path / "archive", index_root=tmp_path / "one") as archive:
-        prepared = await compact(payload, PREPARE, archive=archive)
-    async with open_archive(tmp_path / "archive", index_root=tmp_path / "two") as archive:
-        result = await compact([*payload, *later()], apply_request(prepared), archive=archive)
-        again = await compact([*payload, *later()], apply_request(prepared), archive=archive)
-    assert result.status == "compacted"
-    assert again.messages == result.messages
-
-
 async def test_apply_is_refused_when_the_list_starts_differently() -> None:
     payload = session()
     changed = [user("Fix the lexer."), *payload[1:]]

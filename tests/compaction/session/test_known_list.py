@@ -238,23 +238,6 @@ def test_cached_lists_change_no_result_between_other_calls(
 
 
 @pytest.mark.anyio
-async def test_cached_list_notices_edits_by_the_host() -> None:
-    async with temporary_archive() as archive:
-        payload = session(20, 30)
-        await compact(payload, WIDE, archive=archive)
-        payload[2]["content"][0]["content"] = "x" * 4_000
-        changed = await compact(payload, WIDE, archive=archive)
-        changed.receipt["warnings"].append("added by the host")
-        changed.messages[0]["content"] = "Another task."
-        again = await compact(payload, WIDE, archive=archive)
-    async with temporary_archive() as archive:
-        uncached = await compact(payload, WIDE, archive=archive)
-    assert again.messages[0]["content"] == "Another task."
-    assert again.tokens == uncached.tokens
-    assert again.receipt["warnings"] == []
-
-
-@pytest.mark.anyio
 async def test_cached_list_notices_writes_of_another_process(tmp_path: Path) -> None:
     request = replace(WIDE, context_window=12_000, max_output_tokens=1_000)
     async with (

@@ -1,9 +1,6 @@
 """A host that passes its whole conversation gets the earlier result plus the new messages."""
 
-import itertools
 import json
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,22 +8,20 @@ from typing import Any, Literal
 
 import anyio
 import pytest
-from context_compaction.archive.archive import Archive
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.errors import InvalidMessageError, SettingsError
 from context_compaction.messages.edits import Edit
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
-from context_compaction.result import CompactResult
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS
-from tests.compaction.session.turns import session, turn
+from tests.compaction.session.turns import session
 from tests.support.json_types import Json
 from tests.support.promises import check_readback, temporary_archive
 from tests.support.provider_rules import problems
-from tests.support.small import assistant, text, user
+from tests.support.small import assistant, user
 from tests.support.strategies import FORMATS, conversations, hostile_conversations
 
 ListForm = Literal["whole", "compacted"]
@@ -36,69 +31,8 @@ AUTO = CompactRequest(
 )
 
 
-def json_without_heads(messages: Sequence[Json]) -> str:
-    """Return the JSON without branch heads, which differ between whole and compacted lists."""
-    return re.sub(r"@[0-9a-f]{12}", "@", json.dumps(messages))
-
-
-def starts_with(longer: Sequence[Json], shorter: Sequence[Json]) -> bool:
-    return json.dumps(longer[: len(shorter)]) == json.dumps(shorter)
-
-
-async def pass_all_messages_each_turn(archive: Archive, turns: int) -> list[CompactResult]:
-    """Return the results for a host that passes its whole list after each turn."""
-    results: list[CompactResult] = []
-    history: list[Json] = []
-    for number in range(turns):
-        history = [*history, *turn(number)]
-        results.append(await compact(history, AUTO, archive=archive))
-    return results
-
-
 def log_bytes(root: Path) -> int:
     return sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
-
-
-async def test_result_extends_the_earlier_result_until_the_trigger() -> None:
-    async with temporary_archive() as archive:
-        results = await pass_all_messages_each_turn(archive, 40)
-    recompactions = 0
-    for before, after in itertools.pairwise(results):
-        is_same = starts_with(after.messages, before.messages)
-        assert is_same == (after.tokens.before_upper <= after.tokens.trigger)
-        recompactions += not is_same
-        assert after.fits
-        assert not any("hrashing" in warning for warning in after.warnings)
-    assert 2 <= recompactions <= 8
-    assert results[-1].recognised is not None
-    # Each compaction updates the summary before it, and none is stacked on another.
-    summaries = [str(m).count("<context_summary ") for m in results[-1].messages]
-    assert sum(summaries) == 1
-    assert "Task 0: look at f0.py." in str(results[-1].messages)
-
-
-async def test_edits_report_indices_of_the_callers_list() -> None:
-    async with temporary_archive() as archive:
-        results = await pass_all_messages_each_turn(archive, 40)
-    recognised = [result for result in results if result.recognised is not None]
-    summarised = [result for result in recognised if "<context_summary " in str(result.messages)]
-    assert any(result.layers for result in summarised)
-    assert not all(result.layers for result in summarised)
-    assert all(result.status == "compacted" and result.changed for result in recognised)
-    for result in summarised:
-        assert result.recognised is not None
-        assert result.boundary is not None
-        assert result.summary is not None
-        count = result.recognised.message_count
-        tail = next(m for m in result.messages if "Task" in str(m) and "summary" not in str(m))
-        number = int(str(tail["content"]).partition("Task ")[2].partition(":")[0])
-        # The kept messages start in the turn before this message, or with the message.
-        assert 4 * number - 4 < result.boundary.first_kept_index <= 4 * number
-        assert result.receipt["recognised"]["message_count"] == count
-        for edit in result.edits:
-            if edit.layer == "microcompact" and edit.index is not None:
-                assert edit.index % 4 == 2, "only results are cleared"
-                assert f"n{edit.index // 4} line 50" not in str(result.messages)
 
 
 async def test_identical_calls_write_nothing(tmp_path: Path) -> None:
@@ -123,28 +57,6 @@ async def test_identical_calls_write_nothing(tmp_path: Path) -> None:
             assert log_bytes(tmp_path / "a") - written < 2_000
 
 
-async def test_host_may_pass_the_whole_list_or_the_compacted_list() -> None:
-    conversation: list[Json] = []
-    context: list[Json] = []
-    results: list[CompactResult] = []
-    async with temporary_archive() as archive:
-        for number in range(24):
-            added = turn(number)
-            conversation = [*conversation, *added]
-            payload = conversation if number % 3 else [*context, *added]
-            results.append(await compact(payload, AUTO, archive=archive))
-            _, stored = await archive.context("s")
-            context = results[-1].messages
-            assert stored == context
-        transcript = await archive.read_messages("s", 0, 10_000)
-    async with temporary_archive() as archive:
-        expected = await pass_all_messages_each_turn(archive, 24)
-    assert [json_without_heads(a.messages) for a in results] == [
-        json_without_heads(a.messages) for a in expected
-    ]
-    assert [item.raw for item in transcript] == conversation, "each message is archived once"
-
-
 async def test_edit_makes_a_branch_only_before_the_boundary() -> None:
     history = session(24)
     async with temporary_archive() as archive:
@@ -156,21 +68,6 @@ async def test_edit_makes_a_branch_only_before_the_boundary() -> None:
     assert edited_result.recognised is None
     assert first_branch.messages == [*first.messages, user("One.")]
     assert second_branch.messages == [*first.messages, user("Two.")]
-
-
-async def test_moved_cache_markers_create_no_branch_or_extra_markers() -> None:
-    marker = {"cache_control": {"type": "ephemeral"}}
-    history = session(24)
-    marked = [*history[:-1], assistant(text("I have seen f23.py.") | marker)]
-    async with temporary_archive() as archive:
-        first = await compact(marked, AUTO, archive=archive)
-        grown = [*history, user([text("More.") | marker])]
-        second = await compact(grown, AUTO, archive=archive)
-        third = await compact([*history[:3], *marked[3:]], AUTO, archive=archive)
-    assert json.dumps(first.messages).count("cache_control") == 1
-    assert json.dumps(second.messages).count("cache_control") == 1
-    assert second.recognised is not None
-    assert third.messages == first.messages
 
 
 async def test_full_recompacts_the_list_when_options_differ() -> None:
@@ -253,40 +150,6 @@ async def test_pinned_index_refers_to_the_callers_list() -> None:
     assert result.recognised is not None
     assert "The key is ZEBRA-7." in str(result.messages)
     assert "look at f1.py" in str(result.messages)
-
-
-async def test_prepared_recognised_list_applies_to_either_list() -> None:
-    history = session(24)
-    async with temporary_archive() as archive:
-        first = await compact(history, AUTO, archive=archive)
-        grown = [*history, *session(2)]
-        prepared = await compact(grown, replace(AUTO, mode="full", prepare=True), archive=archive)
-        assert prepared.prepared is not None
-        assert prepared.messages == grown
-        assert prepared.prepared.message_count == len(grown)
-        later = [assistant("Done."), user("Thanks.")]
-        apply = replace(AUTO, apply=prepared.prepared.prepared_id)
-        from_history = await compact([*grown, *later], apply, archive=archive)
-        compacted_list = [*first.messages, *session(2), *later]
-        from_compacted = await compact(compacted_list, apply, archive=archive)
-    assert from_history.status == "compacted"
-    assert from_history.messages[-2:] == later
-    assert from_compacted.messages == from_history.messages
-    assert from_history.tokens.after < first.tokens.after
-
-
-async def test_reactive_continues_from_the_rejected_context() -> None:
-    history = session(24)
-    async with temporary_archive() as archive:
-        first = await compact(history, AUTO, archive=archive)
-        reactive = replace(AUTO, mode="reactive")
-        second = await compact(history, reactive, archive=archive)
-        repeated = await compact(history, reactive, archive=archive)
-        receipts = await archive.receipts("s")
-    assert second.tokens.before == first.tokens.after
-    assert second.tokens.after <= first.tokens.after // 2
-    assert repeated.messages == second.messages
-    assert sum("reactive" in receipt for receipt in receipts) == 1
 
 
 @dataclass(frozen=True)

@@ -138,18 +138,6 @@ def in_other_form(message: Json, format: str) -> Json:
     return message
 
 
-@pytest.mark.parametrize("mode", ["full", "micro"])
-@pytest.mark.parametrize("format", FORMATS)
-async def test_undo_keeps_the_form_of_equal_texts(format: str, mode: Mode) -> None:
-    request = request_for(format, mode=mode, target_tokens=2_000)
-    whole = render(turns(TURNS), format)
-    other = [in_other_form(message, format) for message in whole]
-    assert (other != whole) == (format in TEXT_TYPES)
-    for added in ([whole, other], [other, whole]):
-        async with temporary_archive() as archive:
-            await check_undo(added, request, archive)
-
-
 @st.composite
 def additions(draw: st.DrawFn) -> tuple[str, list[list[Json]]]:
     """Generate a format, and the messages that a host adds before each of some compactions.
