@@ -90,13 +90,6 @@ def test_system_message_becomes_labelled_text_when_the_format_has_none_in_its_li
         )
 
 
-def test_split_system_separates_system_text_from_other_messages() -> None:
-    user = make_message("user", "hi")
-    messages = (make_message("system", "One."), user, make_message("system", "Two."))
-    assert split_system(messages) == ("One.\n\nTwo.", (user,))
-    assert split_system((user,)) == ("", (user,))
-
-
 def test_thinking_and_unknown_blocks_stay_only_when_the_target_is_the_origin() -> None:
     thinking = {"type": "thinking", "thinking": "hm", "signature": "s"}
     server = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"q": "é"}}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from context_compaction import formats
-from context_compaction.formats.list_cache import ListCache, as_given
+from context_compaction.formats.list_cache import ListCache
 
 PAYLOAD: list[dict[str, Any]] = [
     {"role": "user", "content": "Read the file."},
@@ -46,14 +46,6 @@ def test_list_cache_distinguishes_equal_values_of_different_types(value: object)
     assert json.dumps(source) == json.dumps(other[1])
 
 
-def test_as_given_returns_the_callers_own_objects() -> None:
-    known = ListCache().read(PAYLOAD, "anthropic")
-    render = formats.FORMATS["anthropic"].render_message
-    for at, message in enumerate(known.messages):
-        assert as_given(message, render(message), PAYLOAD) == [PAYLOAD[at]]
-        assert as_given(message, render(message), PAYLOAD)[0] is PAYLOAD[at]
-
-
 def test_list_cache_evicts_lists_when_it_exceeds_its_limit() -> None:
     lists = ListCache(max_bytes=10_000)
     first = lists.read(deepcopy(PAYLOAD), "anthropic")
@@ -61,10 +53,3 @@ def test_list_cache_evicts_lists_when_it_exceeds_its_limit() -> None:
         lists.read([{"role": "user", "content": f"{number}" * 1_000}], "anthropic")
     assert lists.read(deepcopy(PAYLOAD), "anthropic") is not first
     assert lists.read(deepcopy(PAYLOAD), "anthropic").messages == first.messages
-
-
-def test_once_computes_again_only_when_its_inputs_change() -> None:
-    known, calls = ListCache().read(PAYLOAD, "anthropic"), list[int]()
-    for given in (1, 1, 2, 2, 1):
-        assert known.once("count", given, lambda given=given: calls.append(given) or given) == given
-    assert calls == [1, 2, 1]
