@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 from context_compaction.archive.archive import Archive
-from context_compaction.archive.histories import HistoryTree, MessageNode
-from context_compaction.archive.records import LinePlace
 from context_compaction.archive.values import Query
-from context_compaction.messages.history_hash import ROOT, chain_hash
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
@@ -213,51 +210,3 @@ async def all_are_found(archive: Archive, messages: list[Json]) -> bool:
         if not (await archive.search(query)).total:
             return False
     return True
-
-
-@given(st.lists(st.integers(-1, 30), max_size=30), st.data())
-def test_history_tree_is_the_same_when_messages_are_added_in_any_order(
-    parents: list[int], data: st.DataObject
-) -> None:
-    heads, contents = [ROOT], [f"{index:032x}" for index in range(len(parents))]
-    for parent, content in zip(parents, contents, strict=True):
-        heads.append(chain_hash(heads[min(parent + 1, len(heads) - 1)], content))
-    nodes = [
-        _node(index, heads[min(parent + 1, index)], content)
-        for index, (parent, content) in enumerate(zip(parents, contents, strict=True))
-    ]
-    tree, added = HistoryTree(), data.draw(st.permutations(nodes))
-    for count, node in enumerate(added, 1):
-        if data.draw(st.booleans()):  # a context whose entries are all messages
-            tree.add_context(_entries(nodes, heads.index(node.parent) - 1), 1_000 + count, ROOT)
-        tree.add_message(heads[node.seq + 1], node)
-        # Adding a message again, as a second writer does, changes nothing.
-        tree.add_message(heads[node.seq + 1], node)
-        started = {known.parent for known in added[:count]}
-        assert {name for name in heads[1:] if tree.is_continued(name)} == started - {ROOT}
-        ends = {heads[known.seq + 1] for known in added[:count]} - started
-        assert {*tree.ends()} == ends
-
-
-def _node(seq: int, parent: str, content: str) -> MessageNode:
-    return MessageNode(
-        seq,
-        parent,
-        content,
-        seq,
-        place=LinePlace("one.jsonl", 0, 1),
-        seconds=0.0,
-        format="anthropic",
-        role="user",
-    )
-
-
-def _entries(nodes: list[MessageNode], last: int) -> list[tuple[str, int, int]]:
-    """Return the history that ends with the message `last` as entries of a context."""
-    heads = {chain_hash(node.parent, node.content): node for node in nodes}
-    path: list[tuple[str, int, int]] = []
-    node = nodes[last] if last >= 0 else None
-    while node is not None:
-        path.insert(0, (node.content, node.seq, -1))
-        node = heads.get(node.parent)
-    return path

@@ -312,23 +312,6 @@ async def test_search_finds_a_killed_writers_message_when_acknowledged(tmp_path:
         assert await found(searcher, "quokka") == pointers("s", 1)
 
 
-async def test_search_finds_a_session_copied_into_an_open_archive(tmp_path: Path) -> None:
-    root, index_root, backup = tmp_path / "archive", tmp_path / "index", tmp_path / "backup"
-    for folder, session in ((root, "s"), (backup, "copied")):
-        async with open_archive(folder, index_root=index_root) as archive:
-            await add(archive, session, user(f"a quokka of {session}"))
-
-    def restore_copy() -> None:
-        shutil.copytree(backup / "sessions", root / "sessions", dirs_exist_ok=True)
-        os.utime(root / "sessions", ns=(10**18, 10**18))
-
-    await anyio.to_thread.run_sync(_make_old, root)
-    async with open_archive(root, index_root=index_root) as archive:
-        assert await found(archive, "quokka") == pointers("s", 0)
-        await anyio.to_thread.run_sync(restore_copy)
-        assert sorted(await found(archive, "quokka")) == pointers("copied", 0) + pointers("s", 0)
-
-
 async def test_read_output_works_when_the_index_cannot_be_written(tmp_path: Path) -> None:
     root, index_root = tmp_path / "archive", tmp_path / "index"
     async with open_archive(root, index_root=index_root) as archive:

@@ -29,9 +29,3 @@ def test_required_words_occur_in_every_matching_text(pattern: str, text: str) ->
             assert any(word.startswith(name) for word in words), (pattern, required)
         else:
             assert name in words, (pattern, required)
-
-
-def test_required_words_are_words_between_separators() -> None:
-    assert list(required_words(r"raises ZXPlant\d+QuirkError")) == ["ZXPlant*"]
-    assert list(required_words(r"\bfoo\b in main_loop\.py")) == ["foo", "in", "main", "loop", "py*"]
-    assert list(required_words("foo|bar baz")) == []

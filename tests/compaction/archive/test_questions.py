@@ -72,26 +72,6 @@ async def test_search_shows_different_names_when_the_query_is_one_word(tmp_path:
     assert page.total == len(repeated) + len(texts)
 
 
-async def test_search_pages_have_each_message_once_when_the_query_is_one_word(
-    tmp_path: Path,
-) -> None:
-    texts = [f"{'x ' * (count % 7)}name_{count % 5} is the name, and rename" for count in range(60)]
-    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
-        raws = [{"role": "user", "content": text} for text in texts]
-        await archive.append("s", formats.parse(raws, format="anthropic"), format="anthropic")
-        seen: list[int] = []
-        query = Query("name", limit=7)
-        while True:
-            page = await archive.search(query)
-            for hit in page.hits:
-                seen.append(hit.seq)
-                assert texts[hit.seq][hit.offset_chars :].startswith("name")
-            if page.next_cursor is None:
-                break
-            query = Query("name", limit=7, cursor=page.next_cursor)
-    assert sorted(seen) == list(range(60))
-
-
 PLACES = st.lists(
     st.sampled_from(("word", "D15.", "- item:", "\n", "\n\n", "  ", " ", "é…", "x" * 40)),
     min_size=1,
