@@ -46,26 +46,3 @@ async def test_prepared_compaction_is_applied_by_another_server_to_the_grown_lis
     assert applied["messages"][-2:] == LATER
     assert applied["receipt"]["applied"] == prepared["prepared_id"]
     assert "starts with other messages" in error_of(refused)
-
-
-async def test_list_held_by_the_server_grows_until_the_prepared_compaction_is_applied(
-    config: Config,
-) -> None:
-    messages = conversation()
-    async with connect(config) as client:
-
-        async def call(new: list[Json], **variants: object) -> Json:
-            call_arguments = {
-                "new_messages": new,
-                "session_id": "s",
-                "reply": "messages",
-                **variants,
-            }
-            return answer_of(await client.call_tool("compact_messages", call_arguments))
-
-        prepared = await call(messages, mode="full", options={"prepare": True})
-        still = await call(LATER)
-        applied = await call([], options={"apply": prepared["prepared"]["prepared_id"]})
-    assert still["message_count"] == len(messages) + len(LATER)
-    assert applied["message_count"] < still["message_count"]
-    assert applied["messages"][-2:] == LATER

@@ -49,17 +49,6 @@ async def test_range_is_counted_in_the_whole_list_with_new_messages(config: Conf
     assert answer["messages"][4:] == messages[7:]
 
 
-async def test_detail_decides_how_much_full_leaves(config: Config) -> None:
-    messages = [row for _ in range(20) for row in talk()]
-    sizes: list[int] = []
-    async with connect(config) as client:
-        for detail in ("short", "full"):
-            asked = {"messages": messages, "mode": "full", "options": {"detail": detail}}
-            answer = answer_of(await client.call_tool("compact_messages", asked))
-            sizes.append(answer["tokens"]["after"])
-    assert sizes == sorted(set(sizes))
-
-
 @pytest.mark.parametrize(
     ("values", "words"),
     [

@@ -56,23 +56,6 @@ async def test_parent_resource_lists_the_tokens_of_each_sub_agent(
     assert "family" not in getattr(alone.contents[0], "text", "")
 
 
-async def test_search_covers_sub_agents_of_a_parent_but_not_siblings_of_a_child(
-    config: Config,
-) -> None:
-    async with connect(config) as client:
-        await family(client)
-
-        async def sessions(where: str, query: str) -> set[str]:
-            call_arguments = {"query": query, "session_id": where, "limit": 50}
-            answer = answer_of(await client.call_tool("search_transcript", call_arguments))
-            # transcript://SESSION/…; an output's pointer does not tell its session.
-            return {hit.get("session_id") or hit["pointer"].split("/")[2] for hit in answer["hits"]}
-
-        assert await sessions("parent", "checkout test fails") == {"parent", "small", "large"}
-        assert await sessions("parent", "small_module_3") == {"small"}
-        assert await sessions("large", "checkout test fails") == {"large"}
-
-
 async def test_receipt_names_the_parent_when_a_later_call_omits_it(
     config: Config,
 ) -> None:

@@ -116,25 +116,6 @@ async def test_off_mode_does_not_look_for_secrets(tmp_path: Path) -> None:
     assert not any("secret" in warning for warning in reply["warnings"])
 
 
-async def test_on_mode_keeps_a_grown_list_and_new_messages_in_one_branch(tmp_path: Path) -> None:
-    async with served(tmp_path, "on") as client:
-        first = await _compacted(client, mode="record")
-        second = await _compacted(client, mode="record")
-        more = [{"role": "user", "content": f"And use {GITHUB} again."}]
-        delta = answer_of(
-            await client.call_tool(
-                "compact_messages", {"new_messages": more, "session_id": "s", "mode": "record"}
-            )
-        )
-        sessions = [str(r.uri) for r in (await client.list_resources()).resources]
-        listed = next(uri for uri in sessions if "s" in uri)
-        info = await client.read_resource("transcript://s")
-    assert first["session_id"] == second["session_id"] == delta["session_id"] == "s"
-    assert listed
-    text = info.contents[0].model_dump()["text"]
-    assert json.loads(text)["message_count"] == len(conversation_with_secrets()) + 1
-
-
 def test_default_is_warn_over_stdio_and_on_over_http(tmp_path: Path) -> None:
     given: dict[str, Any] = {"archive": str(tmp_path / "a"), "environment": {}}
     assert load_config(**given).redaction == "warn"
@@ -242,13 +223,6 @@ async def test_with_on_an_id_that_holds_a_secret_is_refused_before_anything_is_w
     assert "a possible secret (github" in error
     assert GITHUB not in error
     assert not _on_disk(tmp_path, GITHUB)
-
-
-def test_two_keys_that_redact_to_the_same_text_are_both_kept() -> None:
-    other = GITHUB[::-1].replace("_phg", "") + "0"
-    clean = redact_json({GITHUB: 1, f"ghp_{other[:36]}": 2})
-    assert sorted(clean.values()) == [1, 2]
-    assert GITHUB not in json.dumps(clean)
 
 
 def test_the_name_of_a_tool_stays_one_that_providers_take() -> None:

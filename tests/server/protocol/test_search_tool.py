@@ -17,7 +17,6 @@ from tests.server.helpers import (
     answer_of,
     connect,
     conversation,
-    error_of,
     parsed,
     text_of,
 )
@@ -64,21 +63,6 @@ async def test_search_of_any_kind_finds_the_text_in_a_short_reply(
     assert len(text_of(result)) <= 8_000
 
 
-async def test_pages_contain_every_hit_once(config: Config, base: Json) -> None:
-    async with connect(config) as client:
-        await client.call_tool("compact_messages", base)
-        seen: list[str] = []
-        arguments: Json = {"query": "module", "limit": 3, "order": "recent"}
-        while True:
-            answer = answer_of(await client.call_tool("search_transcript", arguments))
-            seen += [hit["pointer"] for hit in answer["hits"]]
-            if "next_cursor" not in answer:
-                break
-            assert len(answer["hits"]) == 3
-            arguments["cursor"] = answer["next_cursor"]
-    assert len(seen) == len(set(seen)) == answer["total"]
-
-
 async def test_scan_that_stops_returns_a_cursor_to_continue(
     config: Config, base: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,34 +83,6 @@ async def test_scan_that_stops_returns_a_cursor_to_continue(
             arguments["cursor"] = answer["next_cursor"]
     assert notes[0].startswith("No matches so far: the search stopped at its limit")
     assert len(hits) == 1
-
-
-async def test_a_day_as_until_includes_that_day(config: Config, base: Json) -> None:
-    async with connect(config) as client:
-        await client.call_tool("compact_messages", base)
-        hit = answer_of(await client.call_tool("search_transcript", {"query": "checkout"}))["hits"][
-            0
-        ]
-        day = hit["time"][:10]
-        same_day = await client.call_tool(
-            "search_transcript", {"query": "checkout", "since": day, "until": day}
-        )
-        before = await client.call_tool(
-            "search_transcript", {"query": "checkout", "until": "2020-01-01"}
-        )
-    assert answer_of(same_day)["hits"]
-    assert not answer_of(before)["hits"]
-
-
-async def test_a_day_as_since_and_until_means_all_of_it(config: Config, base: Json) -> None:
-    async with connect(config) as client:
-        await client.call_tool("compact_messages", base)
-        found = answer_of(await client.call_tool("search_transcript", {"query": "checkout"}))
-        day = found["hits"][0]["time"][:10]
-        call_arguments = {"query": "checkout", "since": day, "until": day}
-        assert answer_of(await client.call_tool("search_transcript", call_arguments)) == found
-        error = await client.call_tool("search_transcript", {"query": "a", "since": "yesterday"})
-    assert "for example 2026-01-31" in error_of(error)
 
 
 class _DeletedOnceFound:

@@ -12,7 +12,7 @@ from context_compaction.tokens.counter import counter_for
 from context_compaction.tokens.vocabulary import load_o200k
 from mcp.shared.exceptions import MCPError
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.protocol.arguments import Arguments, parse_arguments, short_schema
+from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import CompactArguments, CompactOptions
 from mcp_types import INVALID_PARAMS
 
@@ -135,17 +135,6 @@ async def test_lists_and_objects_may_come_as_json_text(config: Config) -> None:
             await client.call_tool("compact_messages", {"messages": "[]", "options": '{"bad": 1}'})
         )
     assert "'bad'" in message
-
-
-class _Filter(Arguments):
-    title: str | int | None = None
-    words: list[str] | None = None
-
-
-def test_short_schema_never_contains_the_alternative_null() -> None:
-    title, words = short_schema(_Filter)["properties"].values()
-    assert title == {"anyOf": [{"type": "string"}, {"type": "integer"}]}
-    assert words == {"type": "array", "items": {"type": "string"}}
 
 
 @pytest.mark.parametrize(
