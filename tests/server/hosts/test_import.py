@@ -403,31 +403,6 @@ def test_import_separates_sub_agents_without_ids_by_their_parents(
     assert [parent for _, _, parent in sessions.values()].count("main") == 3
 
 
-def pi_rows() -> list[Row]:
-    rows: list[Row] = [{"type": "session", "id": "main", "cwd": "/p"}]
-    for number in range(6):
-        role = "assistant" if number % 2 else "user"
-        message = {"role": role, "content": text(f"words {number}")}
-        place = {"id": str(number), "parentId": str(number - 1) if number else None}
-        rows.append({"type": "message", **place, "message": message})
-    return rows
-
-
-def copilot_rows() -> list[Row]:
-    call = {"toolCallId": "t", "name": "bash", "arguments": {"command": "ls"}}
-    events = [
-        ("session.start", {"sessionId": "main"}),
-        ("user.message", {"content": "please list"}),
-        ("assistant.message", {"content": "listing", "toolRequests": [call]}),
-        ("tool.execution_complete", {"toolCallId": "t", "result": {"content": "two files"}}),
-        ("assistant.message", {"content": "done", "parentToolCallId": "t"}),
-        ("user.message", {"content": "thanks"}),
-    ]
-    return [
-        {"type": kind, "data": data, "timestamp": "2026-01-01T00:00:00Z"} for kind, data in events
-    ]
-
-
 def gemini_rows() -> list[Row]:
     call: Row = {"id": "c", "name": "run", "args": {"command": "make"}, "status": "success"}
     call["result"] = [{"functionResponse": {"response": {"output": "potto failed"}}}]
@@ -475,9 +450,6 @@ def test_import_reads_times_thoughts_and_rewinds_of_gemini_cli(shape: str, tmp_p
 LABELS = {"id", "cwd", "model", "type", "role", "call_id", "tool_use_id", "toolCallId", "sessionId"}
 
 
-CONTENTS = {"message", "payload", "data", "content", "toolCalls", "thoughts"}
-
-
 def damaged(value: Any, rng: Random, words: list[str]) -> Any:
     """Return `value` with some parts replaced by unique words, which are added to `words`."""
     words.append(f"zorilla{len(words)}")
@@ -503,47 +475,6 @@ def damaged(value: Any, rng: Random, words: list[str]) -> Any:
 
 def words_in(value: Any) -> bool:
     return "zorilla" in json.dumps(value)
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("kind", [*KINDS, "pi", "copilot", "gemini"])
-def test_import_makes_every_word_of_damaged_rows_searchable(
-    kind: str, seed: int, tmp_path: Path
-) -> None:
-    rng = Random(f"{kind} {seed}")
-    more_kinds = {"pi": pi_rows, "copilot": copilot_rows, "gemini": gemini_rows}
-    rows = more_kinds[kind]() if kind in more_kinds else KINDS[kind]
-    words: list[str] = []
-    odd: list[Row] = []
-    for row in rows:
-        # Fields with the type of the row and its parent are not damaged.
-        content = {
-            key
-            for key in CONTENTS
-            if key in row and row.get("type") != "session_meta"  # contains only settings
-        }
-        odd.append(row | {key: damaged(row[key], rng, words) for key in sorted(content)})
-    lines = lines_of(odd)
-    lines[2:2] = [
-        b'{"type": "user", "message": {"content": "torn nyala\n',
-        b"\xff zebra\n",
-        b"[1]\n",
-    ]
-    file = tmp_path / "main.jsonl"
-    file.write_bytes(b"".join(lines))
-    conversation = read_conversation(file.read_bytes(), name="main.jsonl")
-    assert sum("is no JSON object" in note for note in conversation.notes) == 3
-    imported(tmp_path / "a", file)
-
-    async def missing() -> list[str]:
-        async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as opened:
-            return [
-                word
-                for word in [*words, "nyala", "zebra"]
-                if not (await opened.search(Query(word))).hits
-            ]
-
-    assert anyio.run(missing) == []
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -642,22 +573,6 @@ def test_import_reads_message_lists_and_skips_other_files_in_a_folder(tmp_path: 
     assert figures(imported(tmp_path / "a", folder))["unchanged"] == 4
     result = imported(tmp_path / "b", folder / "settings.json", exit_code=1)
     assert "settings.json" in result.stderr
-
-
-def test_import_names_unreadable_lines_and_archives_all_others(tmp_path: Path) -> None:
-    file = tmp_path / "main.jsonl"
-    lines = lines_of(claude_code_rows())
-    lines[4:4] = [b'{"type": "user", "mess\n']
-    lines[10:10] = lines_of([claude("user", [{"type": "text"}], 3)])
-    lines[11:11] = [b'{"type": "user", "message": {"role": "user"}}\n', b'{"type": "assistant"}\n']
-    file.write_bytes(b"".join(lines))
-    result = imported(tmp_path / "a", file)
-    assert figures(result)["failed"] == 0
-    assert "line 5 is no JSON object" in result.stderr
-    for line in (11, 12, 13):
-        assert f"line {line}: a message has an unknown shape and became text" in result.stderr
-    transcript, _, _ = archived(tmp_path / "a", tmp_path / "i")["main"]
-    assert texts(transcript)[-1] == "answer 4"
 
 
 @pytest.mark.posix("named pipes")
