@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from mcp_server_compaction.cli import main
-from mcp_server_compaction.cli.terminal import grouped, say
+from mcp_server_compaction.cli.terminal import say
 
 # A title, a bell, a C1 control sequence, backspaces, a change of direction, a lone surrogate.
 HOSTILE = "\x1b]0;owned\x07 \x9b2J hidden\x08\x08\x08 \u202eevil\u2066 \ud83d ordinary words"
@@ -91,12 +91,3 @@ def test_say_wraps_long_lines_between_words_when_the_output_is_a_terminal(
     assert max(map(len, lines)) <= 80
     assert " ".join(" ".join(lines).split()) == " ".join(line.split())
     assert all(wrapped.startswith("    ") for wrapped in lines)
-
-
-def test_notes_about_many_messages_become_one_line() -> None:
-    notes = ["Unknown model.", *(f"Message {n}: no result." for n in range(9)), "Message 3: other."]
-    assert grouped([*notes, "Unknown model."]) == [
-        "Unknown model.",
-        "9 messages (0, 1, 2, 3, 4, 5 and 3 more): no result.",
-        "Message 3: other.",
-    ]
