@@ -46,9 +46,3 @@ async def test_default_policy_fits_the_window_and_rarely_breaks_the_prefix() -> 
     assert session.calls_over == 0
     assert session.compactions > 0
     assert session.compactions * 4 < session.calls
-
-
-async def test_recall_ignores_a_full_stop_after_a_name() -> None:
-    payload = [user("Look at src/app/main.py."), assistant("So I open src/app/main.py now.")]
-    session = await replay_anthropic(payload)
-    assert (session.needed, session.found) == (1, 1)
