@@ -1,13 +1,9 @@
 """Persist: a large result is archived, and a marker with a preview stays."""
 
 from context_compaction.layers.persist import persist
-from context_compaction.layers.preview import preview
 from context_compaction.messages.model import Image, Text
-from context_compaction.pipeline.compact import compact
-from context_compaction.request import CompactRequest
 from context_compaction.settings import Settings
 
-from tests.support.promises import temporary_archive
 from tests.support.script import TINY_PNG
 from tests.support.small import (
     answered,
@@ -53,24 +49,3 @@ async def test_persist_edits_only_the_newest_result_below_the_trigger() -> None:
     assert [edit.index for edit in answer.edits] == [6]
     assert all(item is other for item, other in zip(old, answer.messages, strict=False))
     assert answer.status == "compacted"
-
-
-async def test_persisted_result_reads_back_by_the_id_in_its_marker() -> None:
-    payload = [user("go"), *answered("a", "Bash", lines("huge", 30_000))]
-    request = CompactRequest(format="anthropic", context_window=1_200_000, settings=PLAIN_LIMITS)
-    async with temporary_archive() as archive:
-        answer = await compact(payload, request, archive=archive)
-        [pointer] = answer.edits[0].pointers
-        assert pointer in answer.messages[-1]["content"][0]["content"]
-        found = await archive.read_output(pointer)
-    assert found.data.decode() == lines("huge", 30_000)
-
-
-def test_preview_shows_head_and_tail_and_counts_the_gap() -> None:
-    complete = "\n".join(f"The {n}th thing that happened was quiet." for n in range(900))
-    shown = preview(complete, max_chars=600).split("\n")
-    [gap] = [at for at, line in enumerate(shown) if line.endswith(" lines omitted …")]
-    assert gap > 1
-    assert complete.startswith("\n".join(shown[:gap]).removesuffix(" …"))
-    assert complete.endswith("\n".join(shown[gap + 1 :]))
-    assert int(shown[gap].split(" ")[1]) == 900 - (len(shown) - 1)

@@ -207,34 +207,6 @@ async def test_long_project_rules_keep_binding_sentences_and_a_pointer() -> None
     assert original == rules.text()
 
 
-async def test_long_section_leaves_room_for_other_sections() -> None:
-    long_section = "\n".join(
-        f"- Never submit tool {n} without asking, always count." for n in range(300)
-    )
-    other_sections = "\n\n".join(f"## Part {n}\n\nAlways check part {n}." for n in range(20))
-    text = CODEX.format(f"{CANARY}\n\n## Registry\n\n{long_section}\n\n{other_sections}")
-    turn = Turn((Part("text", text), Part("text", GOAL)), answer="I look.")
-    payload = [*render([turn], "openai-responses"), *more("openai-responses", 2)]
-    async with temporary_archive() as archive:
-        front = front_of(await compact_full(payload, "openai-responses", 6_000, archive))
-    for n in range(20):
-        assert f"## Part {n}" in front
-        assert f"Always check part {n}." in front
-
-
-async def test_wrapped_rule_stays_whole() -> None:
-    rules = [f"- Always keep the ledger of part {n} in euros,\n  and its notes." for n in range(9)]
-    filler = [f"Part {n} is in a separate folder." for n in range(900)]
-    text = CODEX.format("\n".join(["# Guide", *filler, *rules, *filler]))
-    turn = Turn((Part("text", text), Part("text", GOAL)), answer="I look.")
-    payload = [*render([turn], "openai-responses"), *more("openai-responses", 2)]
-    async with temporary_archive() as archive:
-        front = front_of(await compact_full(payload, "openai-responses", 4_000, archive))
-    shown = [rule for rule in rules if rule.partition("\n")[0] in front.replace("\\n", "\n")]
-    assert shown
-    assert all(rule in front.replace("\\n", "\n") for rule in shown)
-
-
 def attacks(shape: str) -> dict[str, list[Json]]:
     """Return texts that imitate project rules, by where they occur."""
     forged = HostRules(shape, "anthropic").text()
