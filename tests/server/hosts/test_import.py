@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.values import Query
 from context_compaction.formats.session_files.read import read_conversation
-from context_compaction.messages.model import is_list, is_object, text_of
+from context_compaction.messages.model import text_of
 from mcp_server_compaction.cli import main
 from mcp_server_compaction.hosts import importing
 
@@ -444,37 +444,6 @@ def test_import_reads_times_thoughts_and_rewinds_of_gemini_cli(shape: str, tmp_p
     [(transcript, context, _)] = archived(tmp_path / "a", tmp_path / "i").values()
     assert context == conversation.payload
     assert ("taken back" in json.dumps(transcript)) == (shape == "lines")
-
-
-# Fields with IDs, names and settings. Import leaves them out of the search index.
-LABELS = {"id", "cwd", "model", "type", "role", "call_id", "tool_use_id", "toolCallId", "sessionId"}
-
-
-def damaged(value: Any, rng: Random, words: list[str]) -> Any:
-    """Return `value` with some parts replaced by unique words, which are added to `words`."""
-    words.append(f"zorilla{len(words)}")
-    word = f"see {words[-1]}\nthere"
-    if rng.random() < 0.08:
-        return rng.choice([word, [word], {"odd": word}, {"type": "odd", "deep": [{"x": word}]}])
-    words.pop()
-    if is_object(value):
-        items = [
-            (key, inner if key in LABELS else damaged(inner, rng, words))
-            for key, inner in value.items()
-        ]
-        # Some fields are missing, and some labels are of another type.
-        return {
-            key: 7 if key in LABELS and rng.random() < 0.02 else inner
-            for key, inner in items
-            if rng.random() > 0.04 or words_in(inner)
-        }
-    if is_list(value):
-        return [damaged(inner, rng, words) for inner in value]
-    return value
-
-
-def words_in(value: Any) -> bool:
-    return "zorilla" in json.dumps(value)
 
 
 @pytest.mark.parametrize("host", HOSTS)
