@@ -59,28 +59,6 @@ class _State:
     history_digests: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Match:
-    """Comparison of a passed list with the state.
-
-    Attributes:
-        messages: The known context and the new messages, or the passed list if it does not continue
-            the known context or history.
-        digests: Digests of `messages`.
-        new_from: Index of the first new message in `messages`.
-        listed_from: Index of the first new message in the passed list.
-        history_digests: Digests of the full history that `messages` replaces.
-        is_known: Whether the passed list continues the known context or history.
-    """
-
-    messages: Sequence[Json]
-    digests: Sequence[str]
-    new_from: int
-    listed_from: int
-    history_digests: Sequence[str]
-    is_known: bool
-
-
 class CompactionClient:
     """Client that keeps one conversation within its window, through a server on any transport.
 
@@ -151,22 +129,23 @@ class CompactionClient:
             TypeError: A message is not JSON.
         """
         state, digests = self._state, _digests(messages)
-        match = _match(state, messages, digests)
-        if state is not None and state.context_hash is not None and match.is_known:
-            new = match.messages[match.new_from :]
-            source: Json = {"new_messages": list(new), "session_id": state.session_id}
-            options = {"context_hash": state.context_hash, **self._anchor(match.new_from, new)}
-            result = await self._call(source, options, mode)
+        known = None if state is None else _continued(state, messages, digests)
+        base, history, new_count = known or (messages, digests, 0)
+        new = list(messages[len(messages) - new_count :])
+        if state is not None and state.context_hash is not None and known is not None:
+            source: Json = {"new_messages": new, "session_id": state.session_id}
+            anchor = self._anchor(len(base) - new_count, new)
+            result = await self._call(source, {"context_hash": state.context_hash, **anchor}, mode)
             if not _is_refused(result):  # A refusal means that the server has another context.
-                return self._update(result, match.messages, match.digests, match)
+                base_digests = [*state.context_digests, *digests[len(digests) - new_count :]]
+                return self._update(result, base, base_digests, history)
         source = {"messages": list(messages)}
         if state is not None:
             source["session_id"] = state.session_id
-        new = messages[match.listed_from :]
-        result = await self._call(source, self._anchor(match.listed_from, new), mode)
+        result = await self._call(source, self._anchor(len(messages) - new_count, new), mode)
         if _is_refused(result):
             raise CompactionError(_text(result))
-        return self._update(result, messages, digests, match)
+        return self._update(result, messages, digests, history)
 
     async def send(
         self,
@@ -216,7 +195,7 @@ class CompactionClient:
         return await self._call_tool("compact_messages", arguments)
 
     def _update(
-        self, result: Any, base: Sequence[Json], digests: Sequence[str], match: _Match
+        self, result: Any, base: Sequence[Json], digests: list[str], history_digests: list[str]
     ) -> list[Json]:
         """Apply the edits of a reply to `base`, store the new state, and return the list.
 
@@ -233,7 +212,7 @@ class CompactionClient:
             answer.get("context_hash"),
             tuple(fitted),
             _spliced(digests, edits, _digests),
-            match.history_digests,
+            history_digests,
         )
         return fitted
 
@@ -255,22 +234,24 @@ async def send_fitted(
     return fitted, await request(fitted)
 
 
-def _match(state: _State | None, messages: Sequence[Json], digests: list[str]) -> _Match:
-    if state is not None:
-        count = len(state.context_digests)
-        if digests[:count] == state.context_digests:
-            history = [*state.history_digests, *digests[count:]]
-            return _Match(messages, digests, count, count, history, is_known=True)
-        count = len(state.history_digests)
-        # The caller may have changed the list that the last call returned.
-        is_intact = _digests(state.context) == state.context_digests
-        if is_intact and digests[:count] == state.history_digests:
-            extended = [*state.context, *messages[count:]]
-            extended_digests = [*state.context_digests, *digests[count:]]
-            new_from = len(state.context)
-            return _Match(extended, extended_digests, new_from, count, digests, is_known=True)
-    count = len(messages)
-    return _Match(messages, digests, count, count, digests, is_known=False)
+def _continued(
+    state: _State, messages: Sequence[Json], digests: list[str]
+) -> tuple[Sequence[Json], list[str], int] | None:
+    """Return what `messages` add to the known context or history, or None if they follow neither.
+
+    Returns:
+        The known context followed by the new messages, the digests of the full history, and the
+        number of new messages.
+    """
+    count = len(state.context_digests)
+    if digests[:count] == state.context_digests:
+        return messages, [*state.history_digests, *digests[count:]], len(messages) - count
+    count = len(state.history_digests)
+    # The caller may have changed the list that the last call returned.
+    is_intact = _digests(state.context) == state.context_digests
+    if is_intact and digests[:count] == state.history_digests:
+        return [*state.context, *messages[count:]], digests, len(messages) - count
+    return None
 
 
 def _spliced(

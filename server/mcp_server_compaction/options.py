@@ -41,9 +41,7 @@ NewFile: TypeAlias = Annotated[Path, click.Path(dir_okay=False, path_type=Path)]
 
 def own_options(function: AnyFunction) -> AnyFunction:
     """Make the described keyword arguments of a command's function options of the command."""
-    options_of(function)(function)
-    function.__doc__ = inspect.cleandoc(function.__doc__ or "").partition("\n\nOptions:")[0]
-    return function
+    return options_of(function)(function)
 
 
 def options_of(
@@ -51,15 +49,19 @@ def options_of(
 ) -> Callable[[AnyFunction], AnyFunction]:
     """Return a decorator that gives a command the described keyword arguments of `source`.
 
+    They are described in a section `Options` in the docstring of the command or of `source`.
+
     Args:
-        source: Function or dataclass with a section `Options` in its docstring.
+        source: Function or dataclass.
         variables: Start of the names of environment variables that set the options; "" for none.
     """
     hints = get_type_hints(source, include_extras=True)
     parameters = inspect.signature(source).parameters
 
     def add(function: AnyFunction) -> AnyFunction:
-        for name, value_name, text in reversed(entries(source, "Options")):
+        described = entries(function, "Options") or entries(source, "Options")
+        function.__doc__ = inspect.cleandoc(function.__doc__ or "").partition("\n\nOptions:")[0]
+        for name, value_name, text in reversed(described):
             kind, is_multiple = _kind_of(hints[name])
             flag = name.removeprefix("as_").removesuffix("s" if is_multiple else "")
             is_required = parameters[name].default is inspect.Parameter.empty

@@ -33,7 +33,6 @@ MAX_USER_CHARS = 100
 _BROWSER = "browser"
 # The separator "~" is allowed in a bearer token, but not in the name of a tenant.
 _TOKEN = re.compile(r"mcpc~([A-Za-z0-9._-]+)~([0-9a-f]+)~([A-Za-z0-9_-]+)")
-_SECRET_BYTES = 32
 _CACHED_TOKENS = 10_000
 _MAX_DAYS = 36_500
 
@@ -84,7 +83,7 @@ def ensure_local_token(folder: Path) -> str:
         with suppress(FileExistsError):
             handle = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             with os.fdopen(handle, "w", encoding="ascii") as file:
-                file.write(secrets.token_urlsafe(_SECRET_BYTES) + "\n")
+                file.write(secrets.token_urlsafe() + "\n")
                 file.flush()
                 os.fsync(handle)
         status, text = path.stat(), path.read_text("ascii", "replace").strip()
@@ -98,7 +97,7 @@ def ensure_local_token(folder: Path) -> str:
             f"Other users may read the token file {path}. Delete it; the next start creates a new "
             "token."
         )
-    if len(text) < _SECRET_BYTES or not text.isascii():
+    if len(text) < secrets.DEFAULT_ENTROPY or not text.isascii():
         raise SettingsError(f"The token file {path} contains no token. Delete it and start again.")
     return text
 
@@ -189,7 +188,7 @@ async def create_access_token(
 async def _store(
     archive: Archive, user: str, scopes: tuple[str, ...], expires_seconds: float | None
 ) -> str:
-    secret = secrets.token_urlsafe(_SECRET_BYTES)
+    secret = secrets.token_urlsafe()
     token_id = secrets.token_hex(8)
     await archive.keep_token(
         AccessToken(

@@ -21,7 +21,7 @@ from mcp_server_compaction.options import options_of
 _MODULES = {
     "serve": "serving", "view": "serving", "wrap": "serving", "proxy": "proxy",
     "compact": "compacting", "compare": "compare", "policies": "compacting",
-    "undo": "undo",
+    "undo": "compacting",
     "search": "archive", "read": "archive", "sessions": "archive",
     "import": "storage", "usage": "storage", "prune": "storage", "pin": "storage",
     "delete": "storage", "migrate": "storage", "token": "access",

@@ -1,4 +1,4 @@
-"""The commands `compact` and `policies`."""
+"""The commands `compact`, `undo` and `policies`."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias, get_args
 
 import anyio
 import click
@@ -21,11 +21,10 @@ from context_compaction import (
     Detail,
     Edit,
     JsonObject,
+    Mode,
     NotFoundError,
     SettingsError,
-    counter_for,
     open_archive,
-    parse,
     profile_for,
     put_file,
     shown_address,
@@ -65,6 +64,7 @@ _MAX_POINTERS = 3  # for each layer
 # A resumed session should be small, but the default policy may leave a large context.
 _RESUME_TARGET = "30%"
 
+_MODES = [mode for mode in get_args(Mode) if mode != "undo"]
 HostName: TypeAlias = Annotated[str, click.Choice(tuple(RESUME_FORMATS))]
 FormatName: TypeAlias = Annotated[str, click.Choice(tuple(FORMATS))]
 
@@ -125,7 +125,7 @@ class _Options:
     range: str | None = None
     model: str | None = None
     policy: Annotated[str, click.Choice(tuple(POLICIES))] | None = None
-    mode: Literal["auto", "plan", "micro", "full", "reactive", "record"] | None = None
+    mode: Annotated[Mode, click.Choice(_MODES)] | None = None
     session: str | None = None
     instructions: str | None = None
     pins: tuple[str, ...] = ()
@@ -133,6 +133,7 @@ class _Options:
     to: FormatName | None = None
     as_json: bool = False
     out: NewFile | None = None
+    undo: int | None = None
 
     @property
     def is_plan(self) -> bool:
@@ -168,27 +169,34 @@ def compact(context: click.Context, /, **options: Any) -> None:
     beginning, or `current` for the newest session of a host in this folder. The file itself never
     changes.
     """
-    chosen = _Options(**options)
-    config = config_of(context)
-    check_out(chosen.out, chosen.source)
-    outcome = anyio.run(_compact, chosen, config)
-    if chosen.out is not None:
-        write_messages(chosen.out, outcome.result.messages)
-    if chosen.as_json:
-        say_exactly(json.dumps(_report(outcome), ensure_ascii=True, indent=1))
-    else:
+    chosen, config = _Options(**options), config_of(context)
+    outcome = _run(chosen, config)
+    if not chosen.as_json:
         _print_report(outcome, chosen, config)
+
+
+def _run(options: _Options, config: Config) -> _Outcome:
+    """Compact or undo, write the messages to --out, and print the report with --json."""
+    _check_out(options.out, options.source)
+    outcome = anyio.run(_compact, options, config)
+    if options.out is not None:
+        _write_messages(options.out, outcome.result.messages)
+    if options.as_json:
+        say_exactly(json.dumps(_report(outcome), ensure_ascii=True, indent=1))
+    return outcome
 
 
 async def _compact(options: _Options, config: Config) -> _Outcome:
     with progress("Compacting") as report:
         async with open_archive(config.archive, redaction=config.redaction) as archive:
-            given = await open_input(options.source, archive)
+            given = await _open_input(options.source, archive)
             if options.format:
                 given = replace(given, format=options.format)
             request = await to_thread.run_sync(partial(_request, options, given, config))
             to_format = options.to or RESUME_FORMATS.get(options.resume or "")
-            given, request = await converted(given, request, to_format)
+            is_undo = options.mode == "undo"
+            if not is_undo:
+                given, request = await converted(given, request, to_format)
             writer = config.summaries.writer
             # The writers "host" and "sampling" need an MCP client, and a plan is free.
             is_without = writer in {"host", "sampling"} or options.is_plan
@@ -202,8 +210,12 @@ async def _compact(options: _Options, config: Config) -> _Outcome:
                 report_progress=async_report(report),
             )
             result = await with_dropped_names(result, archive)
+            if is_undo:  # The list is converted at the end, because only its session can be undone.
+                undone = replace(given, payload=result.messages, format=result.format)
+                given, _ = await converted(undone, request, to_format)
+                result = replace(result, messages=list(given.payload))
             resumable = None
-            if options.resume and result.changed and not options.is_plan:
+            if options.resume and (is_undo or result.changed) and not options.is_plan:
                 resumable = await resumable_of(result, options.resume, given, archive)
     return _Outcome(given, result, resumable, _notes(given, result, options, config))
 
@@ -219,7 +231,7 @@ async def read_input(file: str) -> Input:
     return await input_of_file(await anyio.Path(file).read_bytes(), Path(file).name)
 
 
-async def open_input(source: str, archive: Archive) -> Input:
+async def _open_input(source: str, archive: Archive) -> Input:
     """Return the conversation that SESSION identifies.
 
     Raises:
@@ -250,20 +262,19 @@ def _request(options: _Options, given: Input, config: Config) -> CompactRequest:
         options.mode or options.detail or options.range
     )
     target = options.target or (_RESUME_TARGET if has_resume_target else None)
-    return CompactRequest(
+    return given.request(
+        config,
+        options.model,
         mode=options.mode or "auto",
-        format=given.format,
         session_id=options.session or given.session_id,
-        model=model,
         context_window=options.window,
         target_tokens=_target_tokens(target, given, model),
         detail=options.detail,
         range=_message_range(options.range),
-        system=given.system,
-        tools=given.tools,
         policy=options.policy or config.policy,
         pinned=options.pins,
         instructions=options.instructions or "",
+        undo=options.undo,
     )
 
 
@@ -290,13 +301,11 @@ def _target_tokens(target: str | None, given: Input, model: str | None) -> int |
         )
     if not target.endswith("%"):
         return int(number)
-    count = counter_for(model)
-    overhead = count.overhead(system=given.system, tools=given.tools)
-    total = count.messages(parse(given.payload, format=given.format))
+    overhead, total = given.count_tokens(model)
     return max(1, overhead + total * int(number) // 100)
 
 
-def check_out(out: Path | None, source: str) -> None:
+def _check_out(out: Path | None, source: str) -> None:
     """Refuse an invalid --out before anything is read."""
     if out is None:
         return
@@ -308,7 +317,7 @@ def check_out(out: Path | None, source: str) -> None:
         raise SettingsError(f"The folder of --out {out} does not exist. Create it first.")
 
 
-def write_messages(out: Path, messages: Sequence[JsonObject]) -> None:
+def _write_messages(out: Path, messages: Sequence[JsonObject]) -> None:
     """Write messages as JSON or JSON lines, by the end of the file's name."""
     if out.suffix == ".jsonl":
         text = "".join(json.dumps(message) + "\n" for message in messages)
@@ -387,7 +396,7 @@ def _print_report(outcome: _Outcome, options: _Options, config: Config) -> None:
         say(f"Note: {line}")
     _print_summary(result)
     if options.resume is not None:
-        print_resume(outcome.resumable, is_plan=options.is_plan)
+        _print_resume(outcome.resumable, is_plan=options.is_plan)
     _print_next_steps(result, options)
 
 
@@ -442,7 +451,7 @@ def _print_summary(result: CompactResult) -> None:
         say(f"Restored files: {', '.join(result.restored)}")
 
 
-def print_resume(resumable: Resumable | None, *, is_plan: bool) -> None:
+def _print_resume(resumable: Resumable | None, *, is_plan: bool) -> None:
     """Print how to continue the written session, or why none was written."""
     if is_plan:
         say("No session was written, because this is a plan. To write it, omit --mode plan.")
@@ -484,3 +493,41 @@ def _actions(edits: Sequence[Edit]) -> str:
     counts = Counter(f"{edit.action} {edit.tool_name or ''}".strip() for edit in edits)
     listed = [f"{action} x{n}" if n > 1 else action for action, n in counts.most_common(2)]
     return ", ".join(listed) + (f", {len(counts) - 2} more" if len(counts) > 2 else "")
+
+
+@click.command()
+@click.argument("source", metavar="SESSION")
+@click.argument("undo", metavar="[N]", required=False, type=click.IntRange(0))
+@options_of(_Options)
+@click.pass_context
+def undo(context: click.Context, /, **options: Any) -> None:
+    """Take compaction N of a conversation back, or the newest one.
+
+    The result is the list as it was before that compaction, followed by everything since. Nothing
+    is deleted. Later calls with the mode auto leave the list alone until it exceeds the window.
+    SESSION is as for `compact`; the viewer shows the number of each compaction.
+
+    Options:
+        resume: Write a new session that this host can continue (default: none).
+        window (N): Refuse a list that does not fit a context window of N tokens (default: of the
+            model).
+        as_json: Print the receipt as JSON.
+        out: Write the messages to this .json or .jsonl file (default: not written).
+    """
+    chosen = _Options(mode="undo", **options)
+    outcome = _run(chosen, config_of(context))
+    if chosen.as_json:
+        return
+    result = outcome.result
+    say(
+        f"Compaction {result.receipt['undone']} was taken back: {len(result.messages):,} messages, "
+        f"{result.tokens.after:,} tokens (up to {result.tokens.upper:,}). Nothing was deleted."
+    )
+    if chosen.out is not None:
+        say(f"Messages written to: {chosen.out}")
+    if chosen.resume is not None:
+        _print_resume(outcome.resumable, is_plan=False)
+    if chosen.out is None and chosen.resume is None:
+        command = f"{own_command()} undo {short_session(result.session_id)}"
+        say("Save the messages: add --out FILE. Write a session for a host: add --resume HOST")
+        say(f"Take an earlier compaction back as well: {command}")

@@ -11,11 +11,7 @@ import anyio
 import click
 from context_compaction import (
     POLICIES,
-    CompactRequest,
     SettingsError,
-    counter_for,
-    detect,
-    parse,
     policy_named,
 )
 
@@ -31,7 +27,6 @@ from mcp_server_compaction.cli.terminal import (
 from mcp_server_compaction.compare.comparison import PolicyRow
 from mcp_server_compaction.compare.comparison import compare as compare_policies
 from mcp_server_compaction.options import Positive, own_options
-from mcp_server_compaction.protocol.compaction_call import Input
 
 
 @click.command()
@@ -67,7 +62,11 @@ def compare(
     listed = policies or ",".join(POLICIES)
     names = [policy_named(name.strip()).name for name in listed.split(",") if name.strip()]
     given = anyio.run(read_input, file)
-    request = _request(given, model or given.model or config.model, window)
+    model = model or given.model or config.model
+    overhead, tokens = given.count_tokens(model)
+    # A small window has only half its tokens for input, and system and tools do not shrink.
+    window = window or max(1_000, (tokens + overhead) // 2, 4 * overhead)
+    request = given.request(config, model, context_window=window, summarizer="extractive")
     with progress("Comparing") as report:
         rows = anyio.run(
             compare_policies, given.payload, request, names, price, async_report(report)
@@ -121,22 +120,6 @@ def conclusion(rows: Sequence[PolicyRow]) -> str:
         f"{chosen.policy} would have cost ${chosen.cost_usd:.2f} instead of "
         f"${without.cost_usd:.2f} and kept {kept:.0%} of the names that the model used again"
         f"{over if without.replay.calls_over else ''}."
-    )
-
-
-def _request(given: Input, model: str | None, window: int | None) -> CompactRequest:
-    format_name = given.format or detect(given.payload)
-    count = counter_for(model)
-    overhead = count.overhead(system=given.system, tools=given.tools)
-    tokens = count.messages(parse(given.payload, format=format_name)) + overhead
-    return CompactRequest(
-        format=format_name,
-        model=model,
-        # A small window has only half its tokens for input, and system and tools do not shrink.
-        context_window=window or max(1_000, tokens // 2, 4 * overhead),
-        system=given.system,
-        tools=given.tools,
-        summarizer="extractive",
     )
 
 

@@ -19,12 +19,14 @@ from context_compaction import (
     SettingsError,
     Text,
     convert,
+    counter_for,
     current_context,
     formats,
     read_conversation,
     split_system,
 )
 
+from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.catalog import this_user
 from mcp_server_compaction.hosts.resume import Resumable, write_resumable
 
@@ -58,6 +60,31 @@ class Input:
     context_hash: str | None = None
     notes: tuple[str, ...] = ()
     provider: str | None = None
+
+    def count_tokens(self, model: str | None) -> tuple[int, int]:
+        """Return the tokens of the system prompt and the tools, and those of the messages."""
+        count = counter_for(model)
+        overhead = count.overhead(system=self.system, tools=self.tools)
+        return overhead, count.messages(formats.parse(self.payload, format=self.format))
+
+    def request(self, config: Config, model: str | None = None, **fields: Any) -> CompactRequest:
+        """Return a request for this conversation.
+
+        Args:
+            config: Configuration of the process, which names a model if nothing else does.
+            model: Model that the call names.
+            fields: Other fields of the request.
+        """
+        return CompactRequest(
+            format=self.format,
+            model=model or self.model or config.model,
+            **{
+                "session_id": self.session_id,
+                "system": self.system,
+                "tools": self.tools,
+                **fields,
+            },
+        )
 
 
 async def input_of_file(data: bytes, name: str) -> Input:

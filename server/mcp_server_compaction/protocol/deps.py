@@ -15,14 +15,11 @@ from mcp.server.context import ServerRequestContext
 from mcp_server_compaction.access.principal import caller
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.session_imports import SessionImports
-from mcp_server_compaction.protocol.http_bodies import size_of
+from mcp_server_compaction.protocol.http_bodies import LARGE_BODY_BYTES, size_of
 from mcp_server_compaction.protocol.notifications import Changes
 
 if TYPE_CHECKING:  # because the first call that opens an archive loads the engine
     from context_compaction import Archive
-
-# About 250,000 tokens. A larger request may take a second, and must not delay the others.
-LARGE_REQUEST_BYTES = 1024 * 1024
 
 GetArchive: TypeAlias = Callable[[], "Awaitable[Archive]"]
 
@@ -102,7 +99,7 @@ class Turns:
             request: The HTTP request of the call. None over stdio.
             is_known: Whether the session was compacted recently.
         """
-        if size_of(request) > LARGE_REQUEST_BYTES:
+        if size_of(request) > LARGE_BODY_BYTES:
             return self._semaphores["large"]
         return self._semaphores["known" if is_known else "first"]
 

@@ -20,8 +20,9 @@ from mcp_server_compaction.protocol.stdio import Refusal, read_message
 
 # A conversation of a million tokens is about 5 MB of JSON. The SDK's default limit is 4 MiB.
 MAX_BODY_BYTES = 64 * 1024 * 1024
-# Decoding a body of this size takes less time than starting a thread.
-_SMALL_BODY_BYTES = 256 * 1024
+# About 250,000 tokens. A larger request may take a second, and must not delay the others: it is
+# decoded in a thread, and it waits for other large requests.
+LARGE_BODY_BYTES = 1024 * 1024
 _LIST_ARGUMENTS = ("messages", "new_messages")
 LISTS = "mcp_server_compaction.lists"  # key in the scope of a request
 
@@ -72,7 +73,7 @@ class _JsonBodies:
         if message["type"] != "http.request":
             return  # The caller is gone.
         body: bytes = message["body"]
-        if len(body) <= _SMALL_BODY_BYTES:
+        if len(body) <= LARGE_BODY_BYTES:
             result = _without_lists(body)
         else:
             result = await to_thread.run_sync(_without_lists, body)

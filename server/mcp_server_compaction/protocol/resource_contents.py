@@ -20,14 +20,14 @@ from mcp_server_compaction.protocol.sessions import (
     branches_document,
     session_document,
 )
+from mcp_server_compaction.reading.slices import DEFAULT_CHARS
 from mcp_server_compaction.reading.text_source import json_line, open_source
 
 APP_TYPE = "text/html;profile=mcp-app"
 # Clients with a handshake refuse events of more than 1 MiB over HTTP.
 MAX_RESOURCE_BYTES = 900_000
-# Limits for the newest messages in the resource of a session.
+# The resource of a session has at most this many of the newest messages.
 _NEWEST_MESSAGES = 20
-_NEWEST_CHARS = 7_000
 
 
 async def contents_of(
@@ -96,7 +96,7 @@ async def _transcript(archive: Archive, uri: str, session_id: str) -> list[TextR
     text, count = "", 0
     for message in reversed(messages):
         line = f"{json_line(message.raw)}\n"
-        if len(text) + len(line) > _NEWEST_CHARS:
+        if len(text) + len(line) > DEFAULT_CHARS:
             break
         text, count = line + text, count + 1
     if text:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import anyio
 from anyio import to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream
-from context_compaction import JsonObject, is_list, is_object
+from context_compaction import JsonObject, is_object
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -147,10 +147,8 @@ def read_message(data: bytes) -> JsonObject | Refusal:
             is_too_deep = "recursion" in str(error)
             problem = _TOO_DEEP if is_too_deep else f"is not valid JSON: {error}"
             return Refusal(problem, PARSE_ERROR, id_in(text))
-    if is_list(value):
-        return Refusal("is a list. Send one message at a time")
     if not is_object(value):
-        return Refusal("is no JSON object")
+        return Refusal("is no JSON object. Send one message at a time")
     # The SDK would treat a request with an invalid ID as a notification.
     if "method" in value and "id" in value and not _is_id(value["id"]):
         return Refusal("has an id that is neither a string nor an integer")

@@ -27,36 +27,6 @@ def library_writer(writer: WriterName) -> SummarizerName:
     return writer if writer == "extractive" or writer == "host" else "auto"
 
 
-def configured_model(
-    config: Config, name: str | None, *, shares_cache: bool
-) -> "SummaryModel | None":
-    """Return the model of the configuration with this name, or the first one, or None.
-
-    Raises:
-        SettingsError: The configuration has no model with this name.
-    """
-    summaries = config.summaries
-    models = [m for m in summaries.models if name in (None, m, m.partition(":")[2])]
-    if not models and name is not None:
-        raise SettingsError(
-            f"Unknown summarizer_model {name!r}. This server allows: "
-            f"{', '.join(summaries.models) or 'none'}. Its operator adds models with "
-            "--summarizer-model."
-        )
-    if not models:
-        return None
-    from context_compaction import summary_model
-
-    return summary_model(
-        models[0],
-        url=summaries.url,
-        key_env=summaries.key_env,
-        timeout_seconds=summaries.timeout_seconds,
-        context_window=summaries.context_window,
-        shares_cache=shares_cache,
-    )
-
-
 def model_for(
     writer: WriterName,
     config: Config,
@@ -75,14 +45,27 @@ def model_for(
         shares_cache: Whether the messages are those of the caller's requests to its model.
 
     Raises:
-        SettingsError: The named writer is not available.
+        SettingsError: The named writer or model is not available.
     """
-    if writer == "model" or (writer == "auto" and (name or config.summaries.models)):
-        if (model := configured_model(config, name, shares_cache=shares_cache)) is not None:
-            return model
-        raise SettingsError(
-            "The summary writer 'model' needs a model. Add --summarizer-model where the server is "
-            "started, or use summarizer='auto'."
+    summaries = config.summaries
+    if writer == "model" or (writer == "auto" and (name or summaries.models)):
+        models = [m for m in summaries.models if name in (None, m, m.partition(":")[2])]
+        if not models:
+            problem = "The summary writer 'model' needs a model"
+            raise SettingsError(
+                f"{f'Unknown summarizer_model {name!r}' if name else problem}. This server allows: "
+                f"{', '.join(summaries.models) or 'none'}. Its operator adds models with "
+                "--summarizer-model. Without one, use summarizer='auto'."
+            )
+        from context_compaction import summary_model
+
+        return summary_model(
+            models[0],
+            url=summaries.url,
+            key_env=summaries.key_env,
+            timeout_seconds=summaries.timeout_seconds,
+            context_window=summaries.context_window,
+            shares_cache=shares_cache,
         )
     if writer == "sampling" and sampling is None:
         raise SettingsError(

@@ -5,7 +5,7 @@ starts with its number, and so does each matching line. A note describes the par
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import anyio
@@ -22,7 +22,6 @@ _MAX_MATCHES = 60  # default limit
 _CONTEXT_LINES = (16, 8, 4, 2, 0)  # numbers of lines to try before and after each match
 _BATCH_LINES = 5_000
 _LINE_CHARS = 800  # a longer line is truncated in a list of matches
-_BEFORE_MATCH_CHARS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,74 +111,6 @@ def _next_offset(source: TextSource, stop: int) -> str:
     return f"Continue with offset={stop}." if stop < source.size_chars else "End of text."
 
 
-@dataclass(frozen=True, slots=True)
-class _Match:
-    """A matching line.
-
-    Attributes:
-        position: Index in the list of lines that were read.
-        column: Index of the first matching character in the line.
-    """
-
-    position: int
-    column: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Matches:
-    """Matching lines with their text, ready to be listed.
-
-    Attributes:
-        source: The text that was searched.
-        start_line: Number of the first line that was read.
-        lines: The lines that were read.
-        positions: Indexes of the matching lines in `lines`.
-        texts: Text of each matching line, truncated if long.
-    """
-
-    source: TextSource
-    start_line: int
-    lines: Sequence[str]
-    positions: Sequence[int]
-    texts: Sequence[str]
-
-    async def listing(self, context_lines: int) -> tuple[str, int]:
-        """Return the list with context lines, and the number of matches that fit an answer."""
-        listed: list[str] = []
-        listed_chars = 0
-        listed_stop: int | None = None
-        stops = [*self.positions[1:], len(self.lines)]
-        for index, (position, text) in enumerate(zip(self.positions, self.texts, strict=True)):
-            first = max(position - context_lines, listed_stop or 0)
-            stop = min(position + context_lines + 1, stops[index])
-            block = ["--"] if listed_stop is not None and first > listed_stop else []
-            block += await self._heading(first, listed_stop or 0)
-            block += [self._context_line(at) for at in range(first, position)]
-            block.append(f"{self.start_line + position}:{text}")
-            block += [self._context_line(at) for at in range(position + 1, stop)]
-            listed_chars += sum(len(line) + 1 for line in block)
-            if listed and listed_chars > DEFAULT_CHARS:
-                return "\n".join(listed), index
-            listed += block
-            listed_stop = stop
-        return "\n".join(listed), len(self.positions)
-
-    def _context_line(self, position: int) -> str:
-        return f"{self.start_line + position}-{self.lines[position][:_LINE_CHARS]}"
-
-    async def _heading(self, first: int, listed_stop: int) -> list[str]:
-        """Return the heading of the message that contains line `first`, unless it is listed."""
-        headings = self.source.headings
-        index = bisect_right(headings, self.start_line + first) - 1
-        if (
-            index < 0
-            or not self.start_line + listed_stop <= headings[index] < self.start_line + first
-        ):
-            return []
-        heading = await self.source.lines(headings[index], 1)
-        return [f"{headings[index]}-{heading.text.rstrip()}"]
-
-
 async def _read_matches(source: TextSource, arguments: ReadArguments, pattern: str) -> TextPart:
     """Return the matching lines as `grep -n` does, with as many context lines as fit."""
     start_line = arguments.start_line or 1
@@ -188,20 +119,19 @@ async def _read_matches(source: TextSource, arguments: ReadArguments, pattern: s
     if context_lines is None:
         # A caller that continues from a later line is listing matches, so show no context lines.
         context_lines = 0 if arguments.start_line else _CONTEXT_LINES[0]
-    lines, matches = await _find(source, pattern, start_line, limit, context_lines)
-    if not matches:
+    lines, columns = await _find(source, pattern, start_line, limit, context_lines)
+    if not columns:
         return TextPart("", f"No line of {source.line_count} matches. Try another pattern.")
-    texts = await _match_texts(source, start_line, lines, matches[:limit])
-    positions = [match.position for match in matches[: len(texts)]]
-    match_list = _Matches(source, start_line, lines, positions, texts)
+    positions = [*columns]
+    texts = await _match_texts(source, start_line, lines, [*columns.items()][:limit])
     text, shown_count, shown_lines = "", 0, context_lines
     for shown_lines in [context_lines, *(n for n in _CONTEXT_LINES if n < context_lines)]:
-        text, shown_count = await match_list.listing(shown_lines)
+        text, shown_count = await _listing(source, start_line, lines, texts, shown_lines)
         if shown_count == len(texts):
             break
     next_part = "No more matches."
-    if shown_count < len(matches):
-        next_part = f"Continue with start_line={start_line + matches[shown_count].position}."
+    if shown_count < len(positions):
+        next_part = f"Continue with start_line={start_line + positions[shown_count]}."
     is_reduced = arguments.context is not None and shown_lines < context_lines
     reduced = " Fewer context lines than requested, so that all matches fit." if is_reduced else ""
     return TextPart(
@@ -211,53 +141,101 @@ async def _read_matches(source: TextSource, arguments: ReadArguments, pattern: s
     )
 
 
+async def _listing(
+    source: TextSource,
+    start_line: int,
+    lines: Sequence[str],
+    texts: Mapping[int, str],
+    context_lines: int,
+) -> tuple[str, int]:
+    """Return a list of matches with context lines, and the number of matches that fit an answer.
+
+    Args:
+        source: The text that was searched.
+        start_line: Number of the first line in `lines`.
+        lines: The lines that were read.
+        texts: Text of each matching line, truncated if long, by its index in `lines`.
+        context_lines: Number of lines before and after each match.
+    """
+
+    def context(start: int, stop: int) -> list[str]:
+        numbered = enumerate(lines[start:stop], start_line + start)
+        return [f"{number}-{line[:_LINE_CHARS]}" for number, line in numbered]
+
+    listed: list[str] = []
+    listed_chars = listed_stop = 0
+    stops = [*texts, len(lines)][1:]
+    for count, (position, text) in enumerate(texts.items()):
+        first = max(position - context_lines, listed_stop)
+        stop = min(position + context_lines + 1, stops[count])
+        block = ["--"] if listed and first > listed_stop else []
+        block += await _heading(source, start_line + listed_stop, start_line + first)
+        block += context(first, position)
+        block += [f"{start_line + position}:{text}", *context(position + 1, stop)]
+        listed_chars += sum(len(line) + 1 for line in block)
+        if listed and listed_chars > DEFAULT_CHARS:
+            return "\n".join(listed), count
+        listed += block
+        listed_stop = stop
+    return "\n".join(listed), len(texts)
+
+
+async def _heading(source: TextSource, after_line: int, line: int) -> list[str]:
+    """Return the heading of the message that contains `line`, unless it is before `after_line`."""
+    index = bisect_right(source.headings, line) - 1
+    if index < 0 or not after_line <= source.headings[index] < line:
+        return []
+    heading = await source.lines(source.headings[index], 1)
+    return [f"{source.headings[index]}-{heading.text.rstrip()}"]
+
+
 async def _find(
     source: TextSource, pattern: str, start_line: int, limit: int, context_lines: int
-) -> tuple[list[str], list[_Match]]:
+) -> tuple[list[str], dict[int, int]]:
     """Return the lines that were read from `start_line`, and up to `limit` + 1 matches.
 
-    The pattern is searched as plain text and, if it is valid, as a regular expression, because
-    models write both.
+    A match is the index of a line, and the index of its first matching character. The pattern is
+    searched as plain text and, if it is valid, as a regular expression, because models write both.
 
     Raises:
         QueryError: The pattern is invalid, or the search takes longer than `PATTERN_SECONDS`.
     """
     lines: list[str] = []
-    matches: list[_Match] = []
+    matches: list[tuple[int, int]] = []
     async with open_matcher(pattern, also_as_text=True) as matcher:
         with anyio.move_on_after(PATTERN_SECONDS) as timeout:
             while start_line + len(lines) <= source.line_count:
                 batch = await source.lines(start_line + len(lines), _BATCH_LINES)
                 new_lines = batch.text.split("\n")[: batch.count]
                 columns = enumerate(await matcher(new_lines), len(lines))
-                matches += [_Match(position, column) for position, column in columns if column >= 0]
+                matches += [(position, column) for position, column in columns if column >= 0]
                 lines += new_lines
-                if len(matches) > limit and len(lines) > matches[limit].position + context_lines:
+                if len(matches) > limit and len(lines) > matches[limit][0] + context_lines:
                     break
     if timeout.cancelled_caught:
         raise QueryError(
             f"The search for pattern {pattern[:80]!r} takes longer than {PATTERN_SECONDS:g} "
             "seconds. Pass a simpler pattern."
         )
-    return lines, matches[: limit + 1]
+    return lines, dict(matches[: limit + 1])
 
 
 async def _match_texts(
-    source: TextSource, start_line: int, lines: Sequence[str], matches: Sequence[_Match]
-) -> list[str]:
-    """Return the text of each match until they fill an answer.
+    source: TextSource, start_line: int, lines: Sequence[str], matches: Sequence[tuple[int, int]]
+) -> dict[int, str]:
+    """Return the text of each match until they fill an answer, by its index in `lines`.
 
     A long line is truncated around its match and names the offset of the part.
     """
-    texts: list[str] = []
-    for match in matches:
-        line = lines[match.position]
+    texts: dict[int, str] = {}
+    for position, column in matches:
+        line = lines[position]
         if len(line) > _LINE_CHARS:
-            start = max(0, match.column - _BEFORE_MATCH_CHARS)
-            offset = await source.offset_of_line(start_line + match.position) + start
+            start = max(0, column - _LINE_CHARS // 8)
+            offset = await source.offset_of_line(start_line + position) + start
             part = line[start : start + _LINE_CHARS]
             line = f"…{part}… [line of {len(line)} characters; this part is at offset={offset}]"
-        texts.append(line)
-        if sum(map(len, texts)) > DEFAULT_CHARS:
+        texts[position] = line
+        if sum(map(len, texts.values())) > DEFAULT_CHARS:
             break
     return texts

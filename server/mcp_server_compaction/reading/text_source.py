@@ -43,7 +43,6 @@ _SESSION = re.compile(
 _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?(@[0-9a-f]{12,32})?\Z")
 _MIN_ID_CHARS = 4
 _MAX_LISTED_GAPS = 10
-_LAST_LINE = 999_999_999  # end of a range up to the last line; no output has as many lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ class OutputSource:
 
     def rest_pointer(self, line_count: int) -> str | None:
         """Return a pointer to the lines after the first `line_count` lines."""
-        return f"output://{self.pointer}/lines/{line_count + 1}-{_LAST_LINE}"
+        return f"output://{self.pointer}/lines/{line_count + 1}-{self.line_count}"
 
 
 class MemorySource:

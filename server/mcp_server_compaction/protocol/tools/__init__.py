@@ -43,6 +43,7 @@ from mcp_server_compaction.protocol.schemas import (
     SearchArguments,
     SearchReply,
 )
+from mcp_server_compaction.protocol.texts import texts
 from mcp_server_compaction.protocol.tools.replies import failure
 
 # Claude Code truncates longer results. It accepts at most 500,000 characters.
@@ -55,18 +56,14 @@ class ToolSpec:
 
     Attributes:
         name: Name of the tool, of its module in this package, and of the function that runs it.
-        description: Text for the model: what the tool does, when to call it, what it returns.
         arguments: Model of the arguments.
-        title: Name for people.
         is_read_only: Whether the tool writes nothing to the archive.
         reply: Model of the structured reply. None if the tool returns text only.
         meta: Hints for some hosts. "ui" names the page that a host with MCP Apps shows.
     """
 
     name: str
-    description: str
     arguments: type[Arguments]
-    title: str
     is_read_only: bool = False
     reply: type[BaseModel] | None = None
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -75,12 +72,6 @@ class ToolSpec:
 _SPECS = (
     ToolSpec(
         name="compact_messages",
-        title="Compact messages",
-        description="Shrink a conversation to fit the model's context window. Agent programs call "
-        "it before each model request. In a chat host, call it only when the user asks to compact "
-        "or archive the session (transcript_path='current'): no tool can change the host's own "
-        "context. Archives every message, clears old tool results, then summarizes older turns if "
-        "needed. Returns the new list or edits to yours, with pointers to what was removed.",
         arguments=CompactArguments,
         reply=CompactReply,
         meta={
@@ -90,29 +81,17 @@ _SPECS = (
     ),
     ToolSpec(
         name="persist_large_output",
-        title="Archive a large output",
-        description="Archive one large text and get a short marker with a preview to put in its "
-        "place. Use it when a tool output is too long to keep in the context. "
-        "read_persisted_output returns the full text.",
         arguments=PersistArguments,
         reply=PersistReply,
     ),
     ToolSpec(
         name="read_persisted_output",
-        title="Read archived content",
-        description="Read archived content by pointer: the o_ ID or transcript:// address in a "
-        "placeholder, summary or search hit. Use it before you repeat a command or ask the user "
-        "again. Returns up to 7,000 characters and how to read on.",
         arguments=ReadArguments,
         is_read_only=True,
         meta={"anthropic/maxResultSizeChars": MAX_READ_CHARS},
     ),
     ToolSpec(
         name="search_transcript",
-        title="Search the archive",
-        description="Search the archived messages and outputs of this and other sessions, "
-        "including what left your context. Use it when you need something said, read or printed "
-        "earlier that you cannot see. Returns passages with pointers for read_persisted_output.",
         arguments=SearchArguments,
         is_read_only=True,
         reply=SearchReply,
@@ -128,8 +107,7 @@ def tool_definitions() -> tuple[Tool, ...]:
     return tuple(
         Tool(
             name=tool.name,
-            title=tool.title,
-            description=tool.description,
+            **texts()["tools"][tool.name],
             input_schema=short_schema(tool.arguments, without=BOUNDS),
             output_schema=short_schema(tool.reply) if tool.reply else None,
             annotations=ToolAnnotations(

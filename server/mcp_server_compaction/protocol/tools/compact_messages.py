@@ -296,18 +296,15 @@ def _request(
     config: Config,
 ) -> CompactRequest:
     fields: dict[str, Any] = {
-        "format": source.format,
-        "model": source.model or config.model,
-        "system": source.system,
-        "tools": source.tools,
+        name: value
+        for name in options.model_fields_set & _REQUEST_OPTIONS
+        if (value := getattr(options, name)) is not None
     }
-    for name in options.model_fields_set & _REQUEST_OPTIONS:
-        if (value := getattr(options, name)) is not None:
-            fields[name] = value
     fields["pinned_messages"] = tuple(source.context_count + n for n in options.pinned_messages)
-    return CompactRequest(
+    request = source.request(
+        config,
+        options.model,
         mode=arguments.mode,
-        session_id=arguments.session_id or source.session_id,
         context_window=arguments.context_window,
         target_tokens=arguments.target_tokens,
         policy=arguments.policy or config.policy,
@@ -315,8 +312,9 @@ def _request(
         instructions=arguments.instructions or "",
         summarizer=library_writer(effective_writer(arguments.summarizer, config)),
         summary=arguments.summary,
-        **fields,
+        session_id=arguments.session_id or source.session_id,
     )
+    return replace(request, **fields)
 
 
 async def _next_context_hash(result: CompactResult, source: Input, archive: Archive) -> str | None:

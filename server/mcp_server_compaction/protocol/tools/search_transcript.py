@@ -28,7 +28,6 @@ from mcp_server_compaction.reading.text_source import find_session
 # Limit for a reply with the default number of hits. With 2,000 tokens, one search of three had to
 # be followed by another; with 2,400, one search of four. Ten hits take about 1,900 tokens.
 REPLY_TOKENS = 2_400
-DEFAULT_HITS = 10
 
 # Lengths of the passages relative to the first: the best hits mostly contain the answer, and short
 # passages are enough to decide whether to read the other hits.
@@ -59,7 +58,8 @@ async def search_briefly(archive: Archive, query: Query) -> SearchReply:
     Raises:
         ArchiveError: The search fails.
     """
-    factor = max(query.limit, DEFAULT_HITS) / DEFAULT_HITS
+    default_hits: int = SearchArguments.model_fields["limit"].default
+    factor = max(1.0, query.limit / default_hits)
     while True:
         page = await archive.search(query)
         try:

@@ -1,0 +1,12 @@
+"""Texts for models and people, in `texts.toml`: tools, prompts and resources."""
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+
+@cache
+def texts() -> dict[str, Any]:
+    """Return the content of `texts.toml`: "tools", "prompts", "resources" and "templates"."""
+    return tomllib.loads(files(__package__).joinpath("texts.toml").read_text("utf-8"))
