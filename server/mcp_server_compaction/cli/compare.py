@@ -1,7 +1,6 @@
 """The command `compare`: policies next to each other, as tables or as JSON."""
 
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -90,7 +89,14 @@ def compare(
         say(f"  {row.policy}: {row.tokens_after:,} tokens{fits}, {row.compact_seconds:.2f} s")
         say(f"    saved: {saved or 'nothing'}")
     say()
-    _print_table("The session, replayed request by request", [_cells(row) for row in rows])
+    say("The session, replayed request by request:")
+    say(f"  {'policy':<20}compacted too long recall cached    re-billed cost USD")
+    for row in rows:
+        session = row.replay
+        say(
+            f"  {row.policy:<20}{session.compactions:>9}{session.calls_over:>9}{row.recall:>7.3f}"
+            f"{row.cache_hit_share:>7.1%}{session.rebilled_tokens:>13,}{row.cost_usd:>9.2f}"
+        )
     say(
         f"Input: {rows[0].tokens_before:,} tokens, {rows[0].replay.calls} requests, a window of "
         f"{request.context_window:,} tokens."
@@ -121,28 +127,3 @@ def conclusion(rows: Sequence[PolicyRow]) -> str:
         f"${without.cost_usd:.2f} and kept {kept:.0%} of the names that the model used again"
         f"{over if without.replay.calls_over else ''}."
     )
-
-
-def _cells(row: PolicyRow) -> dict[str, str]:
-    return {
-        "policy": row.policy,
-        "compacted": str(row.replay.compactions),
-        "too long": str(row.replay.calls_over),
-        "recall": f"{row.recall:.3f}",
-        "cached": f"{row.cache_hit_share:.1%}",
-        "re-billed": f"{row.replay.rebilled_tokens:,}",
-        "cost USD": f"{row.cost_usd:.2f}",
-    }
-
-
-def _print_table(title: str, rows: Sequence[dict[str, str]]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0)
-    for index, heading in enumerate(rows[0]):
-        table.add_column(heading, justify="right" if index else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*row.values())
-    Console(width=None if sys.stdout.isatty() else 80).print(table)

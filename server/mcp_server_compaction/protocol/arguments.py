@@ -8,11 +8,10 @@ import difflib
 import json
 import reprlib
 from collections.abc import Collection, Iterable, Mapping
-from functools import cache
 from typing import Any, TypeVar, cast
 
 from context_compaction import SettingsError, is_list, is_object
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 _MAX_PROBLEMS = 5
 # Keywords in use that the tool list omits to save tokens. A call outside a bound gets an error that
@@ -29,13 +28,22 @@ class Arguments(BaseModel):
     )
 
 
+def _from_json_text(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value  # The validation then reports the expected type.
+
+
+# A list or object may be passed as JSON text, because some hosts encode it so.
+JSON_TEXT = BeforeValidator(_from_json_text)
 ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 
 
 def parse_arguments(model: type[ArgumentsT], values: Mapping[str, Any]) -> ArgumentsT:
     """Return the validated arguments of a call.
-
-    Lists and objects may be passed as JSON text, because some hosts encode them so.
 
     Raises:
         SettingsError: An argument is unknown, missing, or has a wrong type or value.
@@ -44,13 +52,8 @@ def parse_arguments(model: type[ArgumentsT], values: Mapping[str, Any]) -> Argum
     for name in values:
         if name not in known:
             raise SettingsError(unknown_name("argument", name, known))
-    structured = _structured_names(model)
-    decoded = {
-        name: _from_json_text(value) if name in structured else value
-        for name, value in values.items()
-    }
     try:
-        return model.model_validate(decoded)
+        return model.model_validate(values)
     except ValidationError as error:
         raise SettingsError(describe_problems(error)) from error
 
@@ -85,24 +88,6 @@ def short_schema(
     schema = cast("dict[str, Any]", _shortened(model.model_json_schema(), without))
     schema.pop("description", None)
     return schema
-
-
-@cache
-def _structured_names(model: type[Arguments]) -> frozenset[str]:
-    """Return the names of the arguments that are lists or objects."""
-    properties = short_schema(model)["properties"]
-    return frozenset(
-        name for name, schema in properties.items() if schema.get("type") in ("array", "object")
-    )
-
-
-def _from_json_text(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value  # The validation then reports the expected type.
 
 
 def _describe(problem: Mapping[str, Any]) -> str:

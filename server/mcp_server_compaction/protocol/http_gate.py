@@ -55,6 +55,22 @@ class Names:
     metadata_url: str | None = None
     scheme: str | None = None
 
+    def refusal(self, scope: Scope) -> PlainTextResponse | None:
+        """Return a refusal of the request's Host or Origin. None if both are accepted."""
+        if self.hosts is None or (scope["path"] in PROBES and self.allows_any_probe):
+            return None
+        headers = Headers(scope=scope)
+        host, origin = ", ".join(headers.getlist("host")), headers.get("origin")
+        if host.lower() not in self.hosts:
+            return refused(
+                421,
+                f"Wrong Host {host[:100]!r}. Use the address that the server printed at its start, "
+                "or for a team's service the address in --public-url.",
+            )
+        if origin is not None and origin.lower() not in self.origins:
+            return refused(403, f"Pages of {origin[:100]!r} may not call this server.")
+        return None
+
 
 class Gate:
     """ASGI middleware that admits requests with the right Host, Origin and access token.
@@ -91,7 +107,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         send = self._logging_send(scope, send)
-        result = self._refused_name(scope) or await self._identify(scope)
+        result = self._names.refusal(scope) or await self._identify(scope)
         if isinstance(result, Principal) and not await self._is_within_rate(result.tenant):
             reason = f"More than {REQUESTS_PER_SECOND} requests in a second. Call again later."
             result = refused(429, reason, {"Retry-After": "1"})
@@ -125,24 +141,6 @@ class Gate:
             await send(message)
 
         return send_logged
-
-    def _refused_name(self, scope: Scope) -> PlainTextResponse | None:
-        """Return a refusal of the request's Host or Origin. None if both are accepted."""
-        if self._names.hosts is None:
-            return None
-        if scope["path"] in PROBES and self._names.allows_any_probe:
-            return None
-        headers = Headers(scope=scope)
-        host, origin = ", ".join(headers.getlist("host")), headers.get("origin")
-        if host.lower() not in self._names.hosts:
-            return refused(
-                421,
-                f"Wrong Host {host[:100]!r}. Use the address that the server printed at its start, "
-                "or for a team's service the address in --public-url.",
-            )
-        if origin is not None and origin.lower() not in self._names.origins:
-            return refused(403, f"Pages of {origin[:100]!r} may not call this server.")
-        return None
 
     async def _identify(self, scope: Scope) -> Principal | PlainTextResponse:
         """Return the caller, or a refusal if a guarded path is requested without a valid token."""

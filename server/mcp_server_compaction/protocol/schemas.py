@@ -28,7 +28,7 @@ from pydantic import (
 )
 
 from mcp_server_compaction.config import WriterName
-from mcp_server_compaction.protocol.arguments import Arguments
+from mcp_server_compaction.protocol.arguments import JSON_TEXT, Arguments
 
 # Maximum size of a stored text in one reply, in characters.
 MAX_READ_CHARS = 200_000
@@ -40,9 +40,11 @@ SearchOrder = Literal["relevance", "recent"]
 ResumeHost = Literal["claude-code", "codex", "pi"]
 # A list is refused at its first wrong element, because the errors of twenty million elements would
 # fill the memory. `InstanceOf` keeps the decoded objects, because pydantic would copy each dict.
-MessageList = Annotated[list[InstanceOf[dict[str, Any]]], Field(fail_fast=True)]
-Indices = Annotated[tuple[NonNegativeInt, ...], Field(fail_fast=True)]
-Texts = Annotated[tuple[StrictStr, ...], Field(fail_fast=True)]
+MessageList = Annotated[list[InstanceOf[dict[str, Any]]], Field(fail_fast=True), JSON_TEXT]
+Indices = Annotated[tuple[NonNegativeInt, ...], Field(fail_fast=True), JSON_TEXT]
+Texts = Annotated[tuple[StrictStr, ...], Field(fail_fast=True), JSON_TEXT]
+Range = Annotated[tuple[NonNegativeInt, NonNegativeInt], JSON_TEXT]
+Object = Annotated[dict[str, Any], JSON_TEXT]
 
 
 class CompactArguments(Arguments):
@@ -74,7 +76,7 @@ class CompactArguments(Arguments):
     """Focus of the summary."""
     reply: ReplyKind | None = None
     """edits: splices for your list; the default when shorter."""
-    options: dict[str, Any] | None = None
+    options: Object | None = None
     """Rare settings: see options://compact_messages."""
 
     @model_validator(mode="after")
@@ -106,7 +108,7 @@ class CompactOptions(Arguments):
     tools: MessageList | None = None
     """Tool definitions, as in the request. Their tokens count, and they decide the format if the
     messages fit several formats."""
-    usage: dict[str, Any] | None = None
+    usage: Object | None = None
     """Last usage report of the provider. Only messages after it are estimated."""
     usage_message_index: NonNegativeInt | None = None
     """Index of the message that the usage was reported for."""
@@ -116,7 +118,7 @@ class CompactOptions(Arguments):
     pinned_messages: Indices = ()
     """Indices in the messages of this call, from 0. Summaries repeat their text verbatim, and their
     tool results are not cleared."""
-    range: tuple[NonNegativeInt, NonNegativeInt] | None = None
+    range: Range | None = None
     """First and last index, in the whole list, from 0, of the messages to summarize now, such as a
     finished detour; all others stay. The range grows to whole pairs of calls and results.
     target_tokens or detail then limit the summary, and summary is your text for it. receipt.range

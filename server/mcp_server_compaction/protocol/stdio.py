@@ -34,9 +34,6 @@ from mcp_types import (
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-# A conversation of ten million tokens is about 50 MB. The rest of a longer line is discarded.
-MAX_FRAME_BYTES = 256 * 1024 * 1024
-
 _logger = logging.getLogger(__name__)
 
 _ID = re.compile(r'"id"\s{0,9}:\s{0,9}(?:"([^"\\]{0,200})"|(-?[0-9]{1,18})(?![0-9.eE]))')
@@ -86,7 +83,7 @@ async def stdio_streams() -> AsyncGenerator[Streams]:
 
     async def read() -> None:
         async with sender:
-            while line := await to_thread.run_sync(_read_line, file, abandon_on_cancel=True):
+            while line := await to_thread.run_sync(file.readline, abandon_on_cancel=True):
                 message = parse_frame(line)
                 if isinstance(message, Refusal):
                     _logger.warning("A line of standard input %s.", message.problem)
@@ -108,21 +105,10 @@ async def stdio_streams() -> AsyncGenerator[Streams]:
         tasks.cancel_scope.cancel()
 
 
-def _read_line(file: io.BufferedReader) -> bytes:
-    """Return the next line with its end, cut at `MAX_FRAME_BYTES`. Empty at the end of the file."""
-    line = rest = file.readline(MAX_FRAME_BYTES)
-    while len(rest) == MAX_FRAME_BYTES and not rest.endswith(b"\n"):
-        rest = file.readline(MAX_FRAME_BYTES)
-    return line
-
-
 def parse_frame(line: bytes) -> JSONRPCMessage | Refusal | None:
     """Return the message on a line, or why the line is no message. None for an empty line."""
     if not line.strip():
         return None
-    if len(line) >= MAX_FRAME_BYTES:
-        problem = f"has more than {MAX_FRAME_BYTES} bytes. Send a smaller one"
-        return Refusal(problem, request_id=id_in(line[:_END_CHARS].decode("utf-8", "replace")))
     value = read_message(line)
     if isinstance(value, Refusal):
         return value

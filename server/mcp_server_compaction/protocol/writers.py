@@ -54,8 +54,8 @@ def model_for(
             problem = "The summary writer 'model' needs a model"
             raise SettingsError(
                 f"{f'Unknown summarizer_model {name!r}' if name else problem}. This server allows: "
-                f"{', '.join(summaries.models) or 'none'}. Its operator adds models with "
-                "--summarizer-model. Without one, use summarizer='auto'."
+                f"{', '.join(summaries.models) or 'none'}. Add --summarizer-model where the server "
+                "is started, or use summarizer='auto'."
             )
         from context_compaction import summary_model
 

@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from mcp_server_compaction.protocol.http_gate import refused
+from mcp_server_compaction.protocol.http_gate import Names, refused
 from mcp_server_compaction.proxy.answers import usage_in
 from mcp_server_compaction.proxy.requests import Conversation, api_of, read_conversation
 from mcp_server_compaction.proxy.sessions import Sessions
@@ -39,26 +39,22 @@ class Proxy:
     Attributes:
         client: The client of the model's API.
         sessions: The conversations.
-        hosts: Accepted values of the header Host.
+        names: Accepted values of the header Host. Web pages may not call.
     """
 
     client: httpx2.AsyncClient
     sessions: Sessions
-    hosts: frozenset[str]
+    names: Names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on, or refuse it: only programs of this machine may call."""
         request = Request(scope, receive)
-        host = ", ".join(request.headers.getlist("host")).lower()
-        wrong_host = f"Wrong Host {host[:100]!r}. Use the address that the proxy printed."
-        for is_refused, status, text in (
-            (host not in self.hosts, 421, wrong_host),
-            ("origin" in request.headers, 403, "Web pages may not call this proxy."),
-            ("upgrade" in request.headers, 426, "There are no WebSockets here. Use HTTP."),
-        ):
-            if is_refused:
-                await refused(status, text)(scope, receive, send)
-                return
+        refusal = self.names.refusal(scope)
+        if "upgrade" in request.headers:
+            refusal = refused(426, "There are no WebSockets here. Use HTTP.")
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
         sessions = self.sessions
         sessions.status.requests += 1
         async with anyio.create_task_group() as tasks:

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from mcp_server_compaction.config import Config, ProxyOptions
 from mcp_server_compaction.protocol.app import load_engine, reduce_gc
 from mcp_server_compaction.protocol.deps import LazyArchive
+from mcp_server_compaction.protocol.http_gate import Names
 from mcp_server_compaction.protocol.http_listening import bind
 from mcp_server_compaction.proxy.app import Proxy
 from mcp_server_compaction.proxy.sessions import Sessions
@@ -66,7 +67,7 @@ def running_proxy(
         async with archive.running(), client, anyio.create_task_group() as tasks:
             sessions = Sessions(options, archive.get, folder, status, tasks)
             hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})
-            proxies.append(Proxy(client, sessions, hosts))
+            proxies.append(Proxy(client, sessions, Names(hosts)))
             tasks.start_soon(to_thread.run_sync, load_engine, config)
             await status.save(folder)
             await server.serve(sockets=[listener])

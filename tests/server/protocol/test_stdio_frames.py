@@ -197,11 +197,3 @@ def test_frame_is_a_message_a_refusal_with_reason_or_blank(line: bytes) -> None:
     if isinstance(found, Refusal):
         assert found.problem
         assert found.code in {-32700, -32600}
-
-
-def test_a_line_that_is_too_long_is_refused_by_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_server_compaction.protocol.stdio.MAX_FRAME_BYTES", 1_000)
-    found = parse_frame(b'{"jsonrpc":"2.0","id":3,"method":"ping","params":{"x":"' + b"a" * 2_000)
-    assert isinstance(found, Refusal)
-    assert found.error.id == 3
-    assert "more than 1000 bytes" in found.error.error.message
