@@ -205,7 +205,7 @@ async def _compact(options: _Options, config: Config) -> _Outcome:
                 given.payload,
                 request,
                 archive=archive,
-                read_file=config.roots.reader(given.folder),
+                read_file=config.roots.reader(given.cwd),
                 model=model,
                 report_progress=async_report(report),
             )

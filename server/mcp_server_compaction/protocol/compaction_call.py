@@ -43,7 +43,7 @@ class Input:
         provider: Provider of the model.
         system: System prompt that the source contains.
         tools: Tool definitions that the source contains.
-        folder: Working folder of the conversation, the start of relative paths.
+        cwd: Working folder of the conversation, the start of relative paths.
         context_count: Number of leading messages that come from the archive.
         context_hash: Hash of the messages that come from the archive.
         notes: Remarks on the source for the caller.
@@ -55,7 +55,7 @@ class Input:
     model: str | None = None
     system: Any = None
     tools: Any = None
-    folder: str | None = None
+    cwd: str | None = None
     context_count: int = 0
     context_hash: str | None = None
     notes: tuple[str, ...] = ()
@@ -94,17 +94,9 @@ async def input_of_file(data: bytes, name: str) -> Input:
         CompactionError: The file contains no conversation.
     """
     conversation = await to_thread.run_sync(partial(read_conversation, data, name=name))
-    return Input(
-        conversation.payload,
-        format=conversation.format,
-        session_id=conversation.session_id,
-        model=conversation.model,
-        system=conversation.system,
-        tools=conversation.tools,
-        folder=conversation.cwd,
-        notes=conversation.notes,
-        provider=conversation.provider,
-    )
+    # Both classes name what they share alike.
+    names = Input.__dataclass_fields__.keys() & conversation.__dataclass_fields__.keys()
+    return Input(**{name: getattr(conversation, name) for name in names})
 
 
 async def archived_input(archive: Archive, session_id: str) -> Input:
@@ -207,7 +199,7 @@ async def resumable_of(
         title=info.title,
         model=source.model,
         provider=source.provider,
-        cwd=source.folder,
+        cwd=source.cwd,
         within=within,
     )
     return await to_thread.run_sync(write)

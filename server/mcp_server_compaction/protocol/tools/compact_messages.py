@@ -141,7 +141,7 @@ async def compact_messages(context: RequestContext, arguments: CompactArguments)
             source.payload,
             request,
             archive=archive,
-            read_file=deps.config.roots.reader(source.folder),
+            read_file=deps.config.roots.reader(source.cwd),
             model=model,
             report_progress=report_progress,
         )
