@@ -1,4 +1,4 @@
-"""Texts for models and people, in `texts.toml`: tools, prompts and resources."""
+"""Texts for models and people, in `texts.toml`: tools, notes, prompts and resources."""
 
 import tomllib
 from functools import cache
@@ -8,5 +8,5 @@ from typing import Any
 
 @cache
 def texts() -> dict[str, Any]:
-    """Return the content of `texts.toml`: "tools", "prompts", "resources" and "templates"."""
+    """Return the content of `texts.toml`, by section."""
     return tomllib.loads(files(__package__).joinpath("texts.toml").read_text("utf-8"))

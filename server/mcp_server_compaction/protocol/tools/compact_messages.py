@@ -54,53 +54,13 @@ from mcp_server_compaction.protocol.schemas import (
     ReplyKind,
 )
 from mcp_server_compaction.protocol.sessions import iso_time
+from mcp_server_compaction.protocol.texts import texts
 from mcp_server_compaction.protocol.tools.replies import structured
 from mcp_server_compaction.protocol.writers import effective_writer, library_writer, model_for
 from mcp_server_compaction.reading.text_source import find_session
 
-# Texts of `next_step`.
-SEND = (
-    "Send structuredContent.messages to the model instead of your list. If another program sends "
-    "your requests, your context is unchanged."
-)
-APPLY = (
-    "Apply structuredContent.edits to your list, from the last to the first: at start, replace "
-    "delete_count messages with insert. reply='messages' returns the whole list instead. If "
-    "another program sends your requests, your context is unchanged."
-)
-WRITE_SUMMARY = (
-    "Write the summary that summary_request asks for. Then call again with the same messages, "
-    "summary=<your text> and options={'continuation': <continuation of summary_request>}."
-)
-PREPARED = (
-    "Continue with your list and only append to it. To replace its first {0.message_count} "
-    "messages, call again with the whole list and options={{'apply': '{0.prepared_id}'}}."
-)
-ALREADY_COMPACTED = (
-    "Nothing new was compacted: the first {0.message_count} messages were compacted by an earlier "
-    "call and are replaced by its {0.context_count} messages. "
-)
-UNDONE = (
-    "Compaction {} was taken back, and everything since follows. mode='auto' leaves this list "
-    "alone until it exceeds the window; mode='full' compacts it now. "
-)
-PLANNED = "Nothing was written. This is what mode='auto' would do."
-UNCHANGED_HOST = (
-    "Your host's context is unchanged, because no tool can replace it. Ask the user to run the "
-    "host's own compact command or to start a new session from this summary. For Claude Code, "
-    "Codex and pi you can write a compacted session instead: call again with "
-    "options={'resume': 'claude-code'} (or 'codex', 'pi')."
-)
-RESUMED = (
-    "Your host's context is unchanged. Ask the user to end this session and continue the compacted "
-    "one with: {}"
-)
-NOT_RESUMED = (
-    "No session was written, because nothing was compacted. Use mode='full' to compact now."
-)
-# Notes in `warnings`.
-SAME_WINDOW = "context_window is {}, as in the last call of session {}. Pass another to change it."
-NEW_SESSION = "No session {} exists yet. These messages start it."
+# Texts of `next_step` and `warnings`.
+_NOTES: Mapping[str, str] = texts()["compact_messages"]
 
 # Options that are fields of the request with the same name.
 _REQUEST_OPTIONS = frozenset(CompactRequest.__dataclass_fields__) & set(CompactOptions.model_fields)
@@ -159,9 +119,9 @@ async def compact_messages(context: RequestContext, arguments: CompactArguments)
                 result, options.resume, source, archive, within=deps.config.roots
             )
             reply.resume_path = str(resumable.path)
-            reply.next_step = RESUMED.format(resumable.command)
+            reply.next_step = _NOTES["resumed"].format(resumable.command)
         elif result.status == "unchanged":
-            reply.next_step = NOT_RESUMED
+            reply.next_step = _NOTES["not_resumed"]
     if arguments.transcript_path is not None and arguments.reply is None:
         return await _model_reply(reply, result, archive)
     splices = make_splices(source.payload, result.messages) if result.changed else ()
@@ -244,7 +204,7 @@ async def _extended_session(
     except NotFoundError:
         if new_messages is None:
             raise
-        return Input(new, session_id=session_id, notes=(NEW_SESSION.format(session_id),))
+        return Input(new, session_id=session_id, notes=(_NOTES["new_session"].format(session_id),))
     format_name = await to_thread.run_sync(_extended_format, known, new)
     return replace(known, payload=[*known.payload, *new], format=format_name)
 
@@ -284,7 +244,7 @@ async def _with_known_window(
         window = receipts[-1].get("context_window") if receipts else None
     if window in (None, window_of(request)):
         return source, request
-    notes = (*source.notes, SAME_WINDOW.format(window, session_id))
+    notes = (*source.notes, _NOTES["same_window"].format(window, session_id))
     return replace(source, notes=notes), replace(request, context_window=window)
 
 
@@ -376,9 +336,9 @@ async def _model_reply(
     # The summary needs the space. The archived receipt contains these fields.
     reply.receipt, reply.boundary, reply.layers = None, None, []
     if result.status == "planned":
-        reply.next_step = PLANNED
+        reply.next_step = _NOTES["planned"]
     elif result.changed and reply.resume_path is None:
-        reply.next_step = UNCHANGED_HOST
+        reply.next_step = _NOTES["unchanged_host"]
     return structured(reply, lead="summary")
 
 
@@ -392,7 +352,7 @@ async def _program_reply(
     """Return the reply with the list, the edits or the prompt that a program needs."""
     lists: dict[str, Any] = {}
     if (prompt := result.summary_prompt) is not None:
-        reply.next_step = WRITE_SUMMARY
+        reply.next_step = _NOTES["write_summary"]
         if kind == "receipt":
             # The transcript is archived, so that the writer of the summary can read it in parts.
             blob = make_blob(prompt.user, tool_name="summary_request")
@@ -402,12 +362,12 @@ async def _program_reply(
         else:
             lists["summary_request"] = asdict(prompt)
     elif result.status == "planned":
-        reply.next_step = PLANNED
+        reply.next_step = _NOTES["planned"]
     elif result.prepared is not None:
-        reply.next_step = PREPARED.format(result.prepared)
+        reply.next_step = _NOTES["prepared"].format(result.prepared)
     elif result.changed and kind == "messages":
         lists["messages"] = result.messages
-        reply.next_step = SEND
+        reply.next_step = _NOTES["send"]
     elif result.changed and kind == "edits":
         # `asdict` would copy the messages.
         lists["edits"] = [
@@ -418,9 +378,11 @@ async def _program_reply(
             }
             for splice in splices
         ]
-        reply.next_step = APPLY
+        reply.next_step = _NOTES["apply"]
     if result.status == "undone":
-        reply.next_step = UNDONE.format(result.receipt["undone"]) + (reply.next_step or "")
+        reply.next_step = _NOTES["undone"].format(result.receipt["undone"]) + (
+            reply.next_step or ""
+        )
     elif reply.next_step and result.recognised and result.changed and not result.layers:
-        reply.next_step = ALREADY_COMPACTED.format(result.recognised) + reply.next_step
+        reply.next_step = _NOTES["already_compacted"].format(result.recognised) + reply.next_step
     return structured(reply, lists=lists)
