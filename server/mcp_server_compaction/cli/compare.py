@@ -101,10 +101,8 @@ def compare(
         f"Input: {rows[0].tokens_before:,} tokens, {rows[0].replay.calls} requests, a window of "
         f"{request.context_window:,} tokens."
     )
-    say(
-        f"cost USD: input at ${price:g} a million tokens, cache reads at 0.1 times and writes at "
-        "1.25 times this price, without the cost of summaries by a model."
-    )
+    say(f"cost USD: at ${price:g} a million input tokens, without summaries by a model. Cache")
+    say("  reads cost 0.1 times this price, and writes 1.25 times.")
     say("compacted: requests with a changed message list. too long: requests above the window.")
     say("recall: names that the model used again and that the request contained.")
     say("cached: input read from the cache. re-billed: tokens written to the cache again.")
