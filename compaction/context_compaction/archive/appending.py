@@ -1,5 +1,6 @@
 """Append a list: find its place in its session and write the records of new messages."""
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +34,8 @@ from context_compaction.messages.model import JsonObject, Message, leading_syste
 from context_compaction.messages.private import hide_private
 from context_compaction.messages.speakers import user_text
 from context_compaction.redaction import redact_source
+
+_ELEMENT = re.compile(r"<([a-z][\w-]{0,40})>.*?</\1>", re.DOTALL | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +210,16 @@ class _GivenList:
         An entry that is a message of the list has the host's own object.
         """
         messages = self._messages
-        match = state.contexts.match(contents, chain, lambda: [*map(role_of, messages)])
+
+        def same_words(seq: int, index: int) -> bool:
+            try:
+                raw = self._store.raws(state, [seq])[0]
+                stored = FORMATS[self._format].parse_message(raw, 0)
+            except (ArchiveDamagedError, InvalidMessageError):
+                return False
+            return _typed_words(stored) == _typed_words(messages[index])
+
+        match = state.contexts.match(contents, chain, lambda: [*map(role_of, messages)], same_words)
         if match is None or not contents:
             return None
         sources = [message.source for message in messages]
@@ -303,6 +315,13 @@ def _hash_source(
     except RecursionError:
         problem = "it nests too deeply to be written as JSON"
         raise InvalidMessageError(index, problem, "Pass flatter JSON.") from None
+
+
+def _typed_words(message: Message) -> str:
+    """Return the words that the user typed in a message, without elements of a host."""
+    text = user_text(message)
+    is_short = len(text) <= 20_000  # of a longer text the search could take long
+    return (_ELEMENT.sub("", text) if is_short else text).strip()
 
 
 def _timestamp(message: Message, now_seconds: float) -> float:

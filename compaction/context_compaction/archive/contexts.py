@@ -7,7 +7,7 @@ that starts with the messages of that branch continues from the context instead.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from context_compaction.archive.histories import HistoryTree, MissingHistoryError, Node
 from context_compaction.archive.records import LoggedRecord
@@ -21,6 +21,9 @@ _TRIED_CONTEXTS = 4
 # have fewer equal messages by chance.
 _MAX_CHANGES = 3
 _HOST_ROLES = ("user", "system")  # assistant messages and tool results are never changed by a host
+# Whether the user typed the same words in an archived message and in a message of the list, given
+# the number of the first and the index of the second.
+SameWords: TypeAlias = Callable[[int, int], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,11 @@ class StoredContexts:
         return entries
 
     def match(
-        self, contents: Sequence[str], chain: Sequence[str], roles: Callable[[], Sequence[str]]
+        self,
+        contents: Sequence[str],
+        chain: Sequence[str],
+        roles: Callable[[], Sequence[str]],
+        same_words: SameWords = lambda *_: False,
     ) -> ContextMatch | None:
         """Return the context that replaces the start of a list.
 
@@ -124,10 +131,11 @@ class StoredContexts:
             contents: Content hashes of the messages.
             chain: Chain hashes of the messages.
             roles: Returns the roles of the messages.
+            same_words: Says whether a rewritten request has the same words of the user.
         """
         match = self._match_start(contents, chain)
         if match is None and self.by_history:
-            return self._match_changed_list(contents, chain, roles())
+            return self._match_changed_list(contents, chain, roles(), same_words)
         return match
 
     def _match_start(self, contents: Sequence[str], chain: Sequence[str]) -> ContextMatch | None:
@@ -159,23 +167,30 @@ class StoredContexts:
         return None
 
     def _match_changed_list(
-        self, contents: Sequence[str], chain: Sequence[str], roles: Sequence[str]
+        self,
+        contents: Sequence[str],
+        chain: Sequence[str],
+        roles: Sequence[str],
+        same_words: SameWords,
     ) -> ContextMatch | None:
         """Return the context of a list in which the host changed own messages.
 
-        Hosts add a reminder or the time for one call only, and rewrite their system messages or
-        the first message. At most `_MAX_CHANGES` such changes are accepted. Every assistant message
-        and every tool result of the originals must be in the list, because a context may describe
-        any of them, and another conversation must not read that.
+        Hosts add a reminder or the time for one call only, and rewrite their system messages, the
+        first message, or their own text beside the user's last words. At most `_MAX_CHANGES` such
+        changes are accepted. Every assistant message and every tool result of the originals must be
+        in the list, because a context may describe any of them, and another conversation must not
+        read that.
         """
         newest = {stored.number: stored for stored in self.by_history.values()}
         for number in sorted(newest, reverse=True)[:_TRIED_CONTEXTS]:
             if newest[number].is_undo:
-                if self._align(self._originals(newest[number].end), contents, roles):
+                undone = self._originals(newest[number].end)
+                if self._align(undone, contents, roles, same_words):
                     return None  # the older contexts of this list were undone
                 continue
             for history in newest[number].histories:
-                match = self._match_changed(newest[number], history, contents, chain, roles)
+                indexes = self._align(self._originals(history), contents, roles, same_words)
+                match = self._match_changed(newest[number], history, indexes, contents, chain)
                 if match is not None:
                     return match
         return None
@@ -184,15 +199,14 @@ class StoredContexts:
         self,
         stored: StoredContext,
         history: str,
+        indexes: Sequence[int | None],
         contents: Sequence[str],
         chain: Sequence[str],
-        roles: Sequence[str],
     ) -> ContextMatch | None:
         entries = self.entries_of(stored)
         names = chain_hashes([str(content) for content, *_ in entries])
         made = {name for name, entry in zip(names, entries, strict=True) if entry[1] == NO_SEQ}
         originals = self._originals(history)
-        indexes = self._align(originals, contents, roles)
         if not indexes or not made.isdisjoint(chain):
             return None
         tail = _tail_entries(entries, originals)
@@ -223,7 +237,11 @@ class StoredContexts:
         return ContextMatch(count, stored, heads, lead, stored_lead, entry_count)
 
     def _align(
-        self, originals: Sequence[Node], contents: Sequence[str], roles: Sequence[str]
+        self,
+        originals: Sequence[Node],
+        contents: Sequence[str],
+        roles: Sequence[str],
+        same_words: SameWords,
     ) -> list[int | None]:
         """Return the index of each original in a list, or None for one that the host removed.
 
@@ -236,6 +254,8 @@ class StoredContexts:
         # After this message, the host may have removed or rewritten any of its messages.
         fixed = (number for number, role in enumerate(own_roles) if role not in _HOST_ROLES)
         last_fixed = max(fixed, default=-1)
+        requests = (number for number, role in enumerate(own_roles) if role == "user")
+        last_request = max(requests, default=-1)
         known = [node.content for node in originals]
         indexes: list[int | None] = []
         index = changes = 0
@@ -254,7 +274,11 @@ class StoredContexts:
                 index += 1  # the list has an additional message for this call
             elif is_hosts and (next_known == here or number > last_fixed):
                 indexes.append(None)  # the message was for an earlier call only
-            elif is_rewritten and (own_roles[number] == "system" or number == first):
+            elif is_rewritten and (
+                own_roles[number] == "system"
+                or number == first
+                or (number == last_request and same_words(originals[number].seq, index))
+            ):
                 indexes.append(index)
                 index += 1
             else:

@@ -89,6 +89,66 @@ def add_block_to_last(host: Host, history: list[Json], call: int) -> list[Json]:
     return [*history[:-1], message]
 
 
+def add_to_request(host: Host, history: list[Json], call: int) -> list[Json]:
+    """Return a list with a reminder beside the last request, in its text or in a block."""
+    index = max(n for n, message in enumerate(history) if is_request(message))
+    words = f"Task {call // 4}: go on."
+    text = Part("text", f"{words}\n{reminder(call)}")
+    parts = (text,) if call % 3 else (Part("text", words), Part("text", reminder(call)))
+    (message,) = render([Turn(parts, answer="")], host.format)
+    return [*history[:index], message, *history[index + 1 :]]
+
+
+def is_request(message: Json) -> bool:
+    return "go on." in json.dumps(message)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+async def test_text_beside_the_last_request_causes_no_further_summary_in_a_tool_loop(
+    format: str,
+) -> None:
+    host = Host(format, add_to_request)
+    request = CompactRequest(format=format, session_id="s", context_window=14_000)
+    summaries: dict[bool, set[str]] = {False: set(), True: set()}
+    for is_rewritten, written in summaries.items():
+        async with temporary_archive() as archive:
+            for call in range(CALLS):
+                turns = [loop_turn(number, 4) for number in range(call // 4)]
+                history = render([*turns, loop_turn(call // 4, call % 4 + 1)], format)[:-1]
+                payload = add_to_request(host, history, call) if is_rewritten else history
+                result = await compact(payload, request, archive=archive)
+                assert problems(result.messages, format) == []
+                written |= {result.summary} if result.summary else set()
+    assert summaries[False]
+    assert len(summaries[True]) <= len(summaries[False]) + 1
+
+
+def loop_turn(number: int, steps: int) -> Turn:
+    output = "".join(f"line {n} of part {number}: the test passed\n" for n in range(30))
+    calls = [
+        Call("Bash", {"command": f"make test-{number}-{n}"}, (Part("text", output),))
+        for n in range(steps)
+    ]
+    loop = tuple(Step((call,)) for call in calls)
+    return Turn((Part("text", f"Task {number}: go on."),), steps=loop, answer="Done.")
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+async def test_rewritten_words_of_the_user_are_a_new_list(is_same: bool) -> None:
+    """The assistant's answers are equal, so only the words tell what the user meant."""
+    request = CompactRequest(format="openai-chat", session_id="s", mode="full", target_tokens=2_000)
+    talk = render([turn(number) for number in range(6)], "openai-chat")
+    *before, last, answer = talk
+    words = last["content"] if is_same else "Never touch zebra.py again."
+    rewritten = {**last, "content": f"{words}\n{reminder(2)}"}
+    async with temporary_archive() as archive:
+        await compact([*before, last, answer], request, archive=archive)
+        result = await compact(
+            [*before, rewritten, answer], replace(request, mode="auto"), archive=archive
+        )
+    assert (result.recognised is not None) is is_same
+
+
 async def run_calls(host: Host) -> list[CompactResult]:
     """Return the results for a host that passes its whole list before each model response."""
     request = CompactRequest(
