@@ -1,6 +1,7 @@
 """Fixtures for every test."""
 
 import os
+import tempfile
 from collections.abc import Generator
 from itertools import count
 
@@ -31,6 +32,10 @@ for variable in [name for name in os.environ if name.startswith("MCP_COMPACTION_
 
 # No test may import the sessions of the person who runs it.
 os.environ["MCP_COMPACTION_IMPORT_SESSIONS"] = "off"
+
+# Windows has no XDG_CACHE_HOME: there, the indexes of all tests are in one temporary folder.
+if IS_WINDOWS:
+    os.environ["USERPROFILE"] = tempfile.mkdtemp()
 
 
 @pytest.fixture

@@ -24,9 +24,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 VERSION = "2026.8.31"
 FROM_PYPI = "mcp-server-time==2026.10.19"
+PACKAGE = "AppData/Local/Packages/Claude_pzs8sxrjxfjjc/LocalCache/Roaming"
 PLACES = {
     "darwin": "Library/Application Support/Claude/claude_desktop_config.json",
-    "win32": "AppData/Roaming/Claude/claude_desktop_config.json",
+    "win32": f"{PACKAGE}/Claude/claude_desktop_config.json",
 }
 
 
@@ -62,7 +63,7 @@ def test_user_of_claude_desktop_wraps_four_servers_reads_searches_and_uninstalls
         "mcp_server_compaction.cli.hosts.this_user",
         lambda: UserFolders(tmp_path, tmp_path, {}, system),
     )
-    monkeypatch.setattr("mcp_server_compaction.hosts.checking.START_SECONDS", 100)
+    monkeypatch.setattr("mcp_server_compaction.hosts.checking.TOTAL_SECONDS", 100)
     data = tmp_path / "my documents"
     data.mkdir()
     lines = [f"line {number}: value_{number * 7}" for number in range(20_000)]

@@ -77,7 +77,8 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def call(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], Result]:
     monkeypatch.setenv("MCP_COMPACTION_ARCHIVE", str(workplace / "archive"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
-    monkeypatch.setenv("HOME", str(workplace))
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(workplace))
     monkeypatch.chdir(workplace)
     return lambda words: CliRunner().invoke(main, words)
 

@@ -42,7 +42,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:R
 @pytest.fixture(autouse=True)
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Use temporary folders, also in the processes that hooks start."""
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(tmp_path / "home"))
     monkeypatch.setenv("MCP_COMPACTION_ARCHIVE", str(tmp_path / "archive"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 

@@ -581,7 +581,8 @@ def test_import_reads_the_whole_file_again_when_its_session_was_deleted(
 def test_import_reads_the_folders_of_hosts_when_it_gets_no_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(tmp_path))
     result = imported(tmp_path / "a", exit_code=2)
     assert "Name files or folders" in result.stderr
     folder = tmp_path / ".claude" / "projects" / "-p"

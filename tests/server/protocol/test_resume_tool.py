@@ -18,7 +18,8 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home, project = tmp_path / "home", tmp_path / "project"
     project.mkdir()
     monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
-    monkeypatch.setenv("HOME", str(home))
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(home))
     monkeypatch.chdir(project)
     folder = home / ".claude/projects" / str(project).replace("/", "-").replace("_", "-")
     folder.mkdir(parents=True)
