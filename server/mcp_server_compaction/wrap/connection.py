@@ -72,9 +72,12 @@ async def connect(server: WrappedServer) -> AsyncGenerator[Any]:
 
     # Reading has no timeout, because the host has its own limits for slow tools.
     timeout = httpx2.Timeout(_CONNECT_SECONDS, read=None)
+    hooks = {"response": [_check_session]}
     try:
         async with (
-            httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout) as client,
+            httpx2.AsyncClient(
+                headers=dict(server.headers), timeout=timeout, event_hooks=hooks
+            ) as client,
             # Events have no size limit, because the proxy is for large results.
             streamable_http_client(server.url, http_client=client, max_sse_event_size=None) as pair,
         ):
@@ -85,6 +88,12 @@ async def connect(server: WrappedServer) -> AsyncGenerator[Any]:
         if others is not None or failures is None:
             raise
         raise OSError(f"cannot be reached at {server.url}") from group
+
+
+async def _check_session(response: Any) -> None:
+    """End the connection if the server was started again and does not know the session any more."""
+    if response.status_code == 404 and "mcp-session-id" in response.request.headers:
+        response.raise_for_status()
 
 
 @asynccontextmanager

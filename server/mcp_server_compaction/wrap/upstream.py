@@ -31,8 +31,8 @@ _RESTART_SECONDS = 0.5
 _MAX_RESTART_SECONDS = 60.0
 # A request waits this long to learn why the connection has ended.
 _PROBLEM_SECONDS = 10.0
-# Error text of the SDK when a server at an address does not know the session any more.
-_SESSION_ENDED = "Session terminated"
+# Error of the SDK for a request whose connection ends. Servers use the same code for other errors.
+_CLOSED = (CONNECTION_CLOSED, "Connection closed")
 _logger = logging.getLogger(__name__)
 
 
@@ -59,7 +59,6 @@ class Upstream:
         self._dispatcher: JSONRPCDispatcher[Any] | None = None
         self._problem = ""
         self._changed = anyio.Event()
-        self._scope = anyio.CancelScope()
 
     @property
     def capabilities(self) -> JsonObject | None:
@@ -96,9 +95,7 @@ class Upstream:
         try:
             return await dispatcher.send_raw_request(method, params, options)
         except MCPError as error:
-            if error.message == _SESSION_ENDED:
-                self._scope.cancel()
-            elif error.code != CONNECTION_CLOSED:
+            if (error.code, error.message) != _CLOSED:
                 raise
             with anyio.move_on_after(_PROBLEM_SECONDS):
                 while self._dispatcher is dispatcher or not self._problem:
@@ -144,10 +141,9 @@ class Upstream:
 
         async def run(*, task_status: Any) -> None:
             await dispatcher.run(host.ask, host.tell, host.queue.take, task_status=task_status)
-            self._scope.cancel()
+            tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
-            self._scope = tasks.cancel_scope
             await tasks.start(run)
             if self._host_params is None:  # a host with a modern version sends no handshake
                 self._set(dispatcher, "")
@@ -157,7 +153,7 @@ class Upstream:
             except MCPError as error:
                 if error.code != CONNECTION_CLOSED:
                     problem = f"refused the connection ({error.message})"
-                self._scope.cancel()
+                tasks.cancel_scope.cancel()
         return problem
 
     async def _shake_hands(self, dispatcher: JSONRPCDispatcher[Any]) -> None:

@@ -4,7 +4,7 @@ import json
 import re
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from tests.server.wrap.test_proxy import (
     client_of,
     full_text,
     scripted_server,
+    served,
     shown,
 )
 
@@ -131,6 +132,39 @@ async def test_server_that_ends_is_reported_and_started_again(tmp_path: Path) ->
         await changed.wait()
         assert text_of(await client.call_tool("bad__pid", {})) != first
         assert any("server 'bad' ended" in report for report in reports)
+
+
+async def test_server_at_an_address_is_used_again_when_it_was_started_again(tmp_path: Path) -> None:
+    returned = anyio.Event()
+
+    async def note(message: Any) -> None:
+        if "tools/list_changed" in str(message):
+            returned.set()
+
+    with ExitStack() as first:
+        address = first.enter_context(served())
+        async with wrapped(tmp_path, {"far": {"url": address}}, message_handler=note) as client:
+            assert text_of(await client.call_tool("far__lines", {"count": 1}))
+            first.close()
+            with served(int(address.split(":")[2].split("/")[0])):
+                # The new server does not know the session of the server before.
+                with pytest.raises(MCPError, match=r"cannot be reached"):
+                    await client.call_tool("far__lines", {"count": 1})
+                await returned.wait()
+                assert text_of(await client.call_tool("far__lines", {"count": 1}))
+
+
+async def test_error_of_a_server_is_passed_at_once_when_it_has_the_code_of_a_lost_connection(
+    tmp_path: Path,
+) -> None:
+    error = '{"code": -32000, "message": "busy"}'
+    response = f'json.dumps({{"jsonrpc": "2.0", "id": request["id"], "error": {error}}})'
+    command = scripted_server(LONG, response)
+    server = {"command": command[0], "args": command[1:]}
+    async with wrapped(tmp_path, {"one": server}) as client:
+        for _ in range(20):
+            with pytest.raises(MCPError, match=r"^busy$"):
+                await client.call_tool("one__any", {})
 
 
 async def test_missing_program_does_not_stop_the_other_servers(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -255,10 +255,11 @@ async def test_proxy_passes_the_full_result_when_it_cannot_archive_it(tmp_path: 
         assert as_json(await proxied.call_tool("lines", {"count": LARGE})) == as_json(original)
 
 
-@pytest.fixture(scope="session")
-def address() -> Generator[str]:
-    """Run the server with Streamable HTTP and return its address."""
-    process = subprocess.Popen([*WRAPPED, "--port", "0"], stderr=subprocess.PIPE, text=True)
+@contextmanager
+def served(port: int = 0) -> Generator[str]:
+    """Run the server with Streamable HTTP and yield its address."""
+    command = [*WRAPPED, "--port", str(port)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         line = next(line for line in process.stderr if "running on" in line)
@@ -266,6 +267,12 @@ def address() -> Generator[str]:
     finally:
         process.terminate()
         process.communicate(timeout=150)
+
+
+@pytest.fixture(scope="session")
+def address() -> Generator[str]:
+    with served() as address:
+        yield address
 
 
 async def test_proxy_wraps_a_server_at_an_address(tmp_path: Path, address: str) -> None:
