@@ -55,11 +55,11 @@ _SPAWNING_TOOLS = {"spawn_agent": "wait_agent"}
 # Arguments with which a call asks for work in the background.
 _ASKING_FLAGS = ("run_in_background", "is_background", "background", "detach", "async")
 _ASKING_MODES = ("async", "background", "detached")
-_STILL_RUNS = ("still running", "running with", "**running**", '"running"')
-_RUNNING_STATE = re.compile(r"(?:status|state)\W{1,4}running")
-_ENDED = re.compile(
-    r"\b(?:complet|finish|exit|kill|terminat|stopp|fail|cancel|closed|shut down)", re.I
-)
+_STILL_RUNS = (
+    "still running", "running with", "**running**", '"running"', "status: running",
+    "state: running", "status>running", "status=running",
+)  # fmt: skip
+_ENDED = re.compile(r"\b(?:complet|finish|exit|kill|terminat|stopp|fail|cancel|closed|shut down)")
 _STOPPING_WORDS = frozenset({"kill", "stop", "cancel", "close"})
 # Results of these kinds of tools quote texts.
 _READING_KINDS = ("read", "search", "list", "web")
@@ -192,8 +192,7 @@ def _has_ended(job_id: str, named: Iterable[str], text: str) -> bool:
     start = max(0, text.find(job_id)) if len(list(named)) > 1 else 0
     later = (text.find(other, start + 1) for other in named if other != job_id)
     part = text[start : min((at for at in later if at > 0), default=len(text))].lower()
-    is_running = any(mark in part for mark in _STILL_RUNS) or _RUNNING_STATE.search(part)
-    return not is_running and _ENDED.search(part) is not None
+    return not any(mark in part for mark in _STILL_RUNS) and _ENDED.search(part) is not None
 
 
 def _start_in(text: str, *, is_asked: bool = False) -> _Start | None:

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias, cast, get_args
 
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import ToolCall, is_list, is_object, memoized_on_call
+from context_compaction.messages.model import ToolCall, is_list, memoized_on_call, strings_in
 from context_compaction.messages.names import pieces_of
 from context_compaction.settings import ToolKind
 
@@ -150,9 +150,9 @@ def _plain_name(name: str) -> str:
 
 
 def first_text(arguments: Mapping[str, Any], keys: Sequence[str]) -> str | None:
-    """Return the first string under one of `keys` that is not empty; or None."""
+    """Return the first string under one of `keys`; or None."""
     values = (arguments.get(key) for key in keys)
-    return next((value for value in values if isinstance(value, str) and value), None)
+    return next((value for value in values if isinstance(value, str)), None)
 
 
 def _command(given: Any, arguments: Mapping[str, Any]) -> str | None:
@@ -314,11 +314,11 @@ def _changes_of(call: ToolCall, use: ToolUse) -> Sequence[FileChange]:
     path = use.path or ""
     if arguments.get("dryrun") is True:
         return []
-    is_clipped = any(placeholders.is_clipped(text) for text in _strings_in(call.arguments))
+    is_clipped = any(placeholders.is_clipped(text) for text in strings_in(call.arguments))
     if is_clipped or use.kind == "notebook":
         return [Unclear(path)]
     if use.kind == "write":
-        text = _text(arguments, _TEXT_KEYS)
+        text = first_text(arguments, _TEXT_KEYS)
         appends = "append" in words_in_name(call.name) or arguments.get("append") is True
         return [Unclear(path) if text is None else Writes(path, text, appends)]
     edits = arguments.get("edits")
@@ -326,16 +326,8 @@ def _changes_of(call: ToolCall, use: ToolUse) -> Sequence[FileChange]:
     return [_edit(path, part) for part in parts] or [Unclear(path)]
 
 
-def _strings_in(arguments: object) -> Iterator[str]:
-    """Yield the strings directly among the arguments of a call."""
-    if isinstance(arguments, str):
-        yield arguments
-    elif is_object(arguments):
-        yield from (value for value in arguments.values() if isinstance(value, str))
-
-
 def _edit(path: str, arguments: Mapping[str, Any]) -> FileChange:
-    old, new = _text(arguments, _OLD_KEYS), _text(arguments, _NEW_KEYS)
+    old, new = first_text(arguments, _OLD_KEYS), first_text(arguments, _NEW_KEYS)
     if old is None:
         return Unclear(path)
     expected = arguments.get("expectedreplacements")
@@ -344,14 +336,9 @@ def _edit(path: str, arguments: Mapping[str, Any]) -> FileChange:
     return Replaces(path, old, new or "", is_every)
 
 
-def _text(arguments: Mapping[str, Any], keys: Sequence[str]) -> str | None:
-    values = (arguments.get(key) for key in keys)
-    return next((value for value in values if isinstance(value, str)), None)
-
-
 def _patch_in(arguments: object, command: str | None) -> str | None:
     """Return the lines of a patch that a call contains, also inside a command; or None."""
-    for text in (command or "", *_strings_in(arguments)):
+    for text in (command or "", *strings_in(arguments)):
         start = text.find(f"{_PATCH_START}\n")
         stop = text.find(_PATCH_END, start) if start >= 0 else -1
         patch = text[start + len(_PATCH_START) + 1 : stop]

@@ -80,8 +80,10 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _WORD_GROUPS = ("single", "double", "escaped", "plain")
-_SED_LINES = re.compile(r"(\d{1,9})(?:,(\d{1,9}|\$))?p;?\Z")
-_HEAD_COUNT = re.compile(r"(?:-n ?|-|--lines=)(\d{1,9})\Z")
+_LINES = re.compile(
+    r"head(?: -n ?| -| --lines=)(?P<count>\d{1,9})"
+    r"|sed -n (?P<start>\d{1,9})(?:,(?P<stop>\d{1,9}|\$))?p;?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,15 +340,11 @@ class _Reader:
         if program in ("cat", "nl"):
             is_single = all(map(_is_option, arguments[:-1]))
             return Shows(path, is_numbered=_numbers_lines(command)) if is_single else None
-        options = " ".join(arguments[:-1])
-        if program == "head":
-            number = _HEAD_COUNT.match(options or "-10")
-            return Shows(path, 1, int(number[1]), is_numbered) if number else None
-        lines = _SED_LINES.match(options.removeprefix("-n ")) if program == "sed" else None
-        if lines is None or not options.startswith("-n "):
+        lines = _LINES.fullmatch(" ".join([program, *(arguments[:-1] or ["-10"])]))
+        if lines is None:
             return None
-        start = int(lines[1])
-        count = None if lines[2] == "$" else int(lines[2] or start) - start + 1
+        start, stop = int(lines["start"] or 1), lines["stop"]
+        count = int(lines["count"] or stop or start) - start + 1 if stop != "$" else None
         return Shows(path, start, count, is_numbered)
 
     def _change(self, command: _Command, is_certain: bool, *, is_first: bool) -> None:

@@ -31,7 +31,6 @@ from context_compaction.activity.calls import (
 from context_compaction.activity.commands import Effect, MayChange, Shows, command_effects
 from context_compaction.activity.known_file import (
     FAST_CHARS,
-    FILE_CHARS,
     Budget,
     BudgetSpentError,
     KnownFile,
@@ -139,10 +138,11 @@ def follow_files(
         try:
             walk.take(position, message)
         except BudgetSpentError:
-            walk.stop(position, message)
+            walk.mark_unsure(walk.files.values(), position)
+            break
         except Exception:
             _logger.exception("the calls of message %d cannot be followed", position)
-            walk.stop(position, message)
+            walk.mark_unsure(walk.files.values(), position)
     walk.add_names()
     used = [file for file in walk.files.values() if file.used_at >= 0]
     return {file.path: file for file in sorted(used, key=lambda file: file.used_at)}
@@ -165,7 +165,6 @@ class _Walk:
         # The file that each spelling of a path means in calls of file tools; None if several.
         self._spelled: dict[str, KnownFile | None] = {}
         self._shell = ""  # the folder in which the last command left its shell
-        self._is_stopped = False
 
     def begin(self, messages: Messages) -> None:
         """Find the tools that number lines, and the folder where relative paths start."""
@@ -210,35 +209,17 @@ class _Walk:
         Raises:
             BudgetSpentError: The budget of work is spent.
         """
-        if self._is_stopped:
-            self._touch(position, message)
-        elif placeholders.is_restored_files(message):
+        if placeholders.is_restored_files(message):
             self._take_restored(position, message)
         else:
             for block in message.blocks:
                 if isinstance(block, ToolCall) and block.call_id not in self._index.result_at:
                     for change in changes_of(block, classify(block, self._kinds)):
-                        self._mark_unsure(self._known_at(change.path), position)
+                        self.mark_unsure(self._known_at(change.path), position)
                 elif isinstance(block, ToolResult) and block.call_id in self._index.calls:
                     self._take_result(position, self._index.calls[block.call_id], block)
                 elif isinstance(block, Text) and message.role != "assistant":
                     self._take_note(position, block.text)
-
-    def stop(self, position: int, message: Message) -> None:
-        """Follow nothing from this message on: all texts are unsure, and uses are only noted."""
-        self._is_stopped = True
-        self._mark_unsure(self.files.values(), position)
-        self._touch(position, message)
-
-    def _touch(self, position: int, message: Message) -> None:
-        """Note which files a message uses, without their texts."""
-        for result in tool_results(message):
-            call = self._index.calls.get(result.call_id)
-            use = classify(call, self._kinds) if call else None
-            if use and use.path and use.kind in _FILE_KINDS:
-                file = self._spelled_file(use.path)
-                file.used_at = position
-                file.mark_unsure(position)
 
     def _take_restored(self, position: int, message: Message) -> None:
         """Take files that an earlier compaction restored as their last known texts."""
@@ -258,7 +239,7 @@ class _Walk:
         stop = text.find(_OUTSIDE_NOTE)
         while stop >= 0:
             start = text.rfind(" ", max(0, stop - 400), stop) + 1
-            self._mark_unsure(self._known_at(text[start:stop]), position)
+            self.mark_unsure(self._known_at(text[start:stop]), position)
             stop = text.find(_OUTSIDE_NOTE, stop + 1)
 
     def _take_result(self, position: int, call: ToolCall, result: ToolResult) -> None:
@@ -286,12 +267,12 @@ class _Walk:
         if result.is_error or code or is_unchanged(output):
             # A patch of several files may have changed some of them.
             for change in changes if len({change.path for change in changes}) > 1 else ():
-                self._mark_unsure(self._known_at(change.path, folder), position)
+                self.mark_unsure(self._known_at(change.path, folder), position)
             return
         for change in changes:
             if not change.path:
                 self._spend_files()
-                self._mark_unsure(self.files.values(), position)
+                self.mark_unsure(self.files.values(), position)
                 continue
             file = self._spelled_file(change.path, folder)
             file.apply(position, change)
@@ -344,7 +325,7 @@ class _Walk:
         if any(map(output.__contains__, _REWROTE)):
             self._spend_files()
             written = (file for file in self.files.values() if file.was_written)
-            self._mark_unsure(written, position)
+            self.mark_unsure(written, position)
         if effects.folder and not given:
             self._shell = effects.folder
 
@@ -378,7 +359,7 @@ class _Walk:
         if isinstance(effect, MayChange):
             # The text of a file that this command wrote is certain.
             files = [f for f in self._may_concern(effect) if f.written_at != position]
-            self._mark_unsure(files, position)
+            self.mark_unsure(files, position)
             return
         files, is_certain = self._files_in(effect.path, folders)
         if isinstance(effect, Deletes):
@@ -401,7 +382,7 @@ class _Walk:
                 names = ((file, posixpath.basename(file.path)) for file in self.files.values())
                 concerned += [file for file, name in names if fnmatch(name, pattern)]
             elif same_name := self._by_name.get(name):
-                self._budget.spend(FILE_CHARS * len(same_name))
+                self._budget.spend(FAST_CHARS * len(same_name))
                 end = "" if "$" in word else f"/{path.lstrip('./')}".casefold()
                 concerned += [f for f in same_name if f"/{f.path}".casefold().endswith(end)]
             elif may_change.or_any:
@@ -416,12 +397,13 @@ class _Walk:
         inner = f"/{folder}/" if folder else "/"
         return [file for file in self.files.values() if inner in f"/{file.path}"]
 
-    def _mark_unsure(self, files: Iterable[KnownFile], position: int) -> None:
+    def mark_unsure(self, files: Iterable[KnownFile], position: int) -> None:
+        """Record that the message at `position` may have changed `files`."""
         for file in files:
             file.mark_unsure(position)
 
     def _spend_files(self) -> None:
-        self._budget.spend(FILE_CHARS * len(self.files))
+        self._budget.spend(FAST_CHARS * len(self.files))
 
     # Paths
 

@@ -18,10 +18,9 @@ from context_compaction.activity.shown import ShownLines
 from context_compaction.file_access import DiskFile
 from context_compaction.messages.model import Messages
 
-# Searching and replacing is done in C: this many characters cost as much as one.
+# Searching and replacing is done in C: this many characters cost as much as one. A look at one file
+# costs as much as this many.
 FAST_CHARS = 8
-# Work for a look at one file, in characters.
-FILE_CHARS = 8
 # The newest states that receipts store.
 _MAX_STATES = 50
 
@@ -147,7 +146,7 @@ class KnownFile:
         """Add a part. Parts that touch it are merged with it; parts that contradict it go."""
         parts: list[FilePart] = []
         for part in self.parts:
-            self.budget.spend(FILE_CHARS)
+            self.budget.spend(FAST_CHARS)
             if part.stop_line + 1 < new.start_line or new.stop_line + 1 < part.start_line:
                 parts.append(part)
             else:

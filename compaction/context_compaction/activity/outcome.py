@@ -62,7 +62,7 @@ def command_output(text: str) -> tuple[str, int | None]:
     The code is 0 if the host does not state one, and None if the command still runs.
     """
     if text.startswith("{"):
-        return _json_output(text) or (text, 0)
+        return _json_output(text) or (text, _code_at_end(text))
     start = 0
     code: int | None = 0
     for _ in range(len(_HEAD)):
@@ -78,7 +78,15 @@ def command_output(text: str) -> tuple[str, int | None]:
         elif line.startswith("Process running with"):
             code = None
         start = stop + 1
-    return text, 0
+    return text, code or _code_at_end(text)
+
+
+def _code_at_end(text: str) -> int:
+    """Return the exit code that the end of a result states; 0 if it states none."""
+    end = text[-400:]
+    has_words = "exit" in end.lower() or "return" in end.lower()
+    match = _EXIT_STATUS.search(end) if has_words else None
+    return int(match[1]) if match else 0
 
 
 def _json_output(text: str) -> tuple[str, int | None] | None:
@@ -92,23 +100,11 @@ def _json_output(text: str) -> tuple[str, int | None] | None:
     return (output, code if isinstance(code, int) else None) if isinstance(output, str) else None
 
 
-def exit_code(text: str) -> int | None:
-    """Return the exit code that the result of a command states; None if it states none."""
-    _, code = command_output(text)
-    if code:
-        return code
-    end = text[-400:]
-    if "exit" not in end.lower() and "return" not in end.lower():
-        return None
-    match = _EXIT_STATUS.search(end)
-    return int(match[1]) if match else None
-
-
 def is_failed(result: ToolResult | None) -> bool | None:
     """Whether a call failed, by its flag or by its exit code; None if it has no result."""
     if result is None:
         return None
-    return result.is_error or bool(exit_code(result_text(result)))
+    return result.is_error or bool(command_output(result_text(result))[1])
 
 
 def begins_with_failure(text: str) -> bool:

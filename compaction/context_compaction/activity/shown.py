@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from context_compaction.activity.calls import LINES_NAMED, arguments_by_name
 from context_compaction.messages.model import is_list
 
-# Tools cut lines of this length, and some return this many lines of a longer file without a notice.
-_LONG_LINE_CHARS = 2_000
-_PAGE_LINES = 2_000
+# Tools cut lines of so many characters, and some return so many lines of a longer file without a
+# notice.
+_PAGE = 2_000
 # Number of lines that a tool adds at most above and below the lines of a file.
 _FRAME_LINES = 8
 
@@ -79,7 +79,7 @@ def shown_lines(
     if start != 0 and numbered.start not in (start or 1, (start or 0) + 1):
         return None
     count = len(numbered.rows)
-    ends = numbered.is_to_end and (limit is None or count < limit) and count != _PAGE_LINES
+    ends = numbered.is_to_end and (limit is None or count < limit) and count != _PAGE
     # Numbered lines do not show the newline at the end of a file.
     rows = (*numbered.rows, "") if ends and numbered.rows[-1] else numbered.rows
     return replace(numbered, rows=rows, is_to_end=ends)
@@ -118,7 +118,7 @@ def numbered_lines(text: str) -> ShownLines | None:
     if is_list_in_text or len(frame) > _FRAME_LINES or any(map(_NUMBER.match, below)):
         return None
     # The host numbers the marker that replaces the rest of the file, too.
-    if any(row.startswith("<persisted-output ") or len(row) >= _LONG_LINE_CHARS for row in rows):
+    if any(row.startswith("<persisted-output ") or len(row) >= _PAGE for row in rows):
         return None
     if mark in (":", "|", "."):
         filled = [row for row in rows if row]
@@ -161,10 +161,10 @@ def _plain(text: str, start: int | None, limit: int | None) -> ShownLines | None
         if _is_notice(rows[number]):
             stop = number - 1 if not rows[number - 1] else number
             return ShownLines(tuple(rows[:stop]), first, is_to_end=False)
-    if any(len(row) >= _LONG_LINE_CHARS and _CUT.search(row[-100:]) for row in rows):
+    if any(len(row) >= _PAGE and _CUT.search(row[-100:]) for row in rows):
         return None
     # A tool that returns a round page of lines may have more.
-    ends = len(rows) != _PAGE_LINES if limit is None else len(rows) < limit
+    ends = len(rows) != _PAGE if limit is None else len(rows) < limit
     return ShownLines(tuple(rows), first, is_to_end=ends)
 
 

@@ -39,8 +39,7 @@ UNKNOWN_FILE = "application/octet-stream"
 _MAX_NESTING = 200
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 _HOLDERS: tuple[type[JsonObject], type[list[Any]]] = dict, list
-_FIRST_SANE_SECONDS = 946_684_800.0  # The year 2000
-_LAST_SANE_SECONDS = 4_102_444_800.0  # The year 2100
+_SANE_SECONDS = (946_684_800.0, 4_102_444_800.0)  # The years 2000 and 2100
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +241,8 @@ def sane_seconds(value: object, *, per_second: int = 1) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     # Compared before the division, because an integer may be too large for a float.
-    if not _FIRST_SANE_SECONDS * per_second <= value <= _LAST_SANE_SECONDS * per_second:
+    first, last = _SANE_SECONDS
+    if not first * per_second <= value <= last * per_second:
         return None
     return value / per_second
 

@@ -35,9 +35,9 @@ from context_compaction.messages.model import (
 
 __all__ = ["convert", "split_system"]
 
-# The characters that Anthropic allows, in the length that OpenAI Chat allows.
-_LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
-_ID_STEM_CHARS = 31
+# The characters that Anthropic does not allow in an ID, and the length that OpenAI Chat allows.
+_ILLEGAL_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
+_ID_CHARS = 40
 
 
 def convert(messages: Messages, *, to: str, origin: str | None = None) -> Messages:
@@ -122,7 +122,7 @@ def _with_legal_ids(messages: Messages, target: _Target) -> list[Message]:
 def _unused_id(call_id: str, used: Container[str]) -> str:
     if call_id not in used:
         return call_id
-    stem = call_id[:_ID_STEM_CHARS]
+    stem = call_id[: _ID_CHARS - 9]
     return next(name for n in count(2) if (name := f"{stem}_{n}") not in used)
 
 
@@ -130,9 +130,9 @@ def _legal_id(call_id: str, target: _Target) -> str:
     """Return `call_id` if every provider accepts it, else a legal ID that only depends on it."""
     if target.format.rules.calls_have_ids:
         call_id = host_id(call_id)
-    if _LEGAL_ID.fullmatch(call_id):
+    if 0 < len(call_id) <= _ID_CHARS and not _ILLEGAL_IN_ID.search(call_id):
         return call_id
-    stem = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)[:_ID_STEM_CHARS]
+    stem = _ILLEGAL_IN_ID.sub("_", call_id)[: _ID_CHARS - 9]
     digest = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{stem}_{digest[:8]}"
 

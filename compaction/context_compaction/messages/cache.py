@@ -16,7 +16,7 @@ from context_compaction.messages.model import utf8_json
 # About 5 MB, because keys are hashes: enough for a list of 20,000 short texts.
 MAX_ENTRIES = 40_000
 # For caches with one entry per message.
-MAX_MESSAGES = 20_000
+MAX_MESSAGES = MAX_ENTRIES // 2
 
 Key: TypeAlias = bytes | int
 _T = TypeVar("_T")

@@ -10,7 +10,7 @@ convention), and `system` includes OpenAI's "developer".
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import is_
 from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeGuard, TypeVar, cast
@@ -319,3 +319,16 @@ def is_object(value: object) -> TypeGuard[JsonObject]:
 def is_list(value: object) -> TypeGuard[list[Any]]:
     """Whether a JSON value is a list."""
     return isinstance(value, list)
+
+
+def strings_in(value: object) -> Iterator[str]:
+    """Yield the strings in a JSON value, in order."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif is_object(item):
+            waiting += reversed(item.values())
+        elif is_list(item):
+            waiting += reversed(item)

@@ -325,11 +325,6 @@ def is_request_extract(message: Message) -> bool:
     return any(block.author == "user" and is_long_request(block.text) for block in texts)
 
 
-def has_long_request(message: Message) -> bool:
-    """Whether a text of `message` is a marker for a long user message, whoever wrote it."""
-    return any(isinstance(block, Text) and is_long_request(block.text) for block in message.blocks)
-
-
 def is_clipped(text: str) -> bool:
     """Whether `text` is an argument that was clipped."""
     tail = text[-200:].rpartition(_TRUNCATED)[2]
@@ -418,9 +413,13 @@ def body_of(message: Message) -> str | None:
     return body.removeprefix(_SUMMARY_NOTE).removeprefix(_CHECKPOINT_NOTE)
 
 
-def superseded_mark(number: int | None, how: str) -> str:
-    """Return the mark before a rule that message `number` has "changed" or "replaced"."""
-    return f"({how} later) " if number is None else f"({how} by [{number}]) "
+def superseded_mark(number: int | None) -> str:
+    """Return the mark before a rule that message `number` has changed.
+
+    "Changed" and not "replaced", because the rest of a sentence with a new value often holds: "one
+    commit per item, prefix x".
+    """
+    return "(changed later) " if number is None else f"(changed by [{number}]) "
 
 
 def split_mark(text: str) -> tuple[str, str]:
@@ -428,9 +427,8 @@ def split_mark(text: str) -> tuple[str, str]:
     mark, end, rule = text.partition(") ")
     how, _, detail = mark.partition(" ")
     number = detail.removeprefix("by [").removesuffix("]")
-    is_superseded = how in ("(changed", "(replaced") and (
-        detail == "later" or (number.isdecimal() and detail == f"by [{number}]")
-    )
+    is_numbered = number.isdecimal() and detail == f"by [{number}]"
+    is_superseded = how == "(changed" and (detail == "later" or is_numbered)
     if end and (is_superseded or mark + end == DIFFERS):
         return mark + end, rule
     return "", text

@@ -22,11 +22,11 @@ from context_compaction.messages.model import (
     Text,
     ToolCall,
     ToolResult,
+    strings_in,
 )
 from context_compaction.messages.names import NameKind, kind_of, may_hold_name, names_in
 from context_compaction.messages.tool_results import result_text
 from context_compaction.result import CompactResult
-from context_compaction.summarizers.extractive.collect import strings_in
 
 # Names shown of each kind, because people and models read receipts.
 _SHOWN: Mapping[NameKind, int] = {"url": 6, "path": 12, "identifier": 12, "number": 6}

@@ -48,8 +48,7 @@ from context_compaction.tokens.tokenizers import CharsCounter, ModelCounter, Tok
 from context_compaction.tokens.vocabulary import load_o200k
 
 # Keys, braces and type names around a new block or message, in the longest format.
-BLOCK_FRAME_BYTES = 200
-MESSAGE_FRAME_BYTES = 100
+FRAME_BYTES = 200
 # Tokens that a provider adds to a list, a message, a tool call and a tool result.
 BASE_TOKENS = 10
 MESSAGE_TOKENS = 4
@@ -259,7 +258,7 @@ def message_bytes(message: Message) -> int:
     """
     if message.source is not None and not message.edited:
         return len(utf8_json(message.source))
-    return MESSAGE_FRAME_BYTES + sum(map(_block_bytes, message.blocks))
+    return FRAME_BYTES + sum(map(_block_bytes, message.blocks))
 
 
 def _block_bytes(block: Block) -> int:
@@ -277,7 +276,7 @@ def _block_bytes(block: Block) -> int:
         case _:
             values = [getattr(block, name, None) for name in ("text", "signature", "data", "url")]
     content = block.content if isinstance(block, ToolResult) else ()
-    return BLOCK_FRAME_BYTES + len(utf8_json(values)) + sum(map(_block_bytes, content))
+    return FRAME_BYTES + len(utf8_json(values)) + sum(map(_block_bytes, content))
 
 
 def content_tokens(block: Block, count: MessageCounter) -> int:

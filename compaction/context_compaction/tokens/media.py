@@ -6,7 +6,6 @@ image of unknown size (a URL, an unknown type) counts as the maximum of its rule
 
 import io
 import math
-import re
 from binascii import Error as Base64Error
 from binascii import a2b_base64
 from dataclasses import dataclass
@@ -30,7 +29,6 @@ UNKNOWN_DOCUMENT_TOKENS = 5 * PDF_PAGE_TOKENS
 BYTES_PER_TOKEN = {"audio": 500, "video": 950}
 
 _BITMAP_MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")
-_PDF_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 # In base64: "%PDF-"; RIFF (WAV), ID3 and three MP3 frames, Ogg, FLAC.
 _MAGIC_BASE64 = {
     "JVBERi0": "application/pdf",
@@ -175,7 +173,9 @@ def pdf_pages(data: str) -> int:
     ends = f"{len(data)} {data[:32_768]} {data[-32_768:]}"
 
     def pages() -> int:
-        visible = sum(1 for _ in _PDF_PAGE.finditer(_decode(data) or b""))
+        # The nodes of the page tree are of the type "Pages".
+        content = b"".join((_decode(data) or b"").split())
+        visible = content.count(b"/Type/Page") - content.count(b"/Type/Pages")
         return visible or max(1, math.ceil(len(data) * 3 / 4 / PDF_PAGE_BYTES))
 
     return _PAGES.get_or_compute(text_key(ends), pages)

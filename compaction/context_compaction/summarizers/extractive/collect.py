@@ -7,7 +7,7 @@ page, a report or a file replaces the older one.
 import json
 import logging
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from context_compaction.activity.calls import (
@@ -30,10 +30,10 @@ from context_compaction.messages.model import (
     Text,
     ToolCall,
     ToolResult,
-    is_list,
     is_object,
     is_rules,
     is_synthetic_result,
+    strings_in,
     text_of,
 )
 from context_compaction.messages.speakers import HOST_SUMMARY_HEADS, passages_of
@@ -222,10 +222,10 @@ class _Walk:
                 self._add_result(at, number, block)
         except Exception:  # no content of a call or result may stop a compaction
             _logger.exception("Cannot read a call or result of message %d.", at)
-            if isinstance(block, ToolCall):
-                self._add(at, "call", "called", [block.name], block=number)
-            else:
-                self._add(at, "result", "result of tool", [result_text(block)], block=number)
+            is_call = isinstance(block, ToolCall)
+            text = block.name if isinstance(block, ToolCall) else result_text(block)
+            label = "called" if is_call else "result of tool"
+            self._add(at, "call" if is_call else "result", label, [text], block=number)
 
     def _result_kind(self, at: int) -> Kind:
         return "newest" if at >= self._newest_at else "result"
@@ -367,19 +367,6 @@ def errors_first(pieces: Sequence[str]) -> list[int]:
     successes = [index for index, piece in enumerate(pieces) if "success" in piece.lower()]
     ends = ends_first(pieces)
     return list(dict.fromkeys((*(errors[-1:] or ends[:1]), *successes[-1:], *ends)))
-
-
-def strings_in(value: object) -> Iterator[str]:
-    """Yield the strings in a JSON value, in order."""
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, str):
-            yield item
-        elif is_object(item):
-            waiting += reversed(item.values())
-        elif is_list(item):
-            waiting += reversed(item)
 
 
 def _keeps_plan(call: ToolCall) -> bool:

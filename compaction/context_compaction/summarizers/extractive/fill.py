@@ -35,18 +35,17 @@ WEIGHTS: Mapping[Kind, int] = {
 """The value of a token of each kind. An item of weight 0 is never bought."""
 
 # Weight of an item that the caller's instructions name, whatever its kind.
-_FOCUS_WEIGHT = 128
+_FOCUS_WEIGHT = 2 * WEIGHTS["user"]
 
 HEAD_TOKENS = 8
 """Tokens of an item's label, or of the frame of a message."""
 
 # Up to this share of the room, an order keeps its price after its typed words, and the head of an
-# unread result or of the newest failure is free.
+# unread result or of the newest failure is free. Skills bind like orders, but get at most this
+# share of the room together.
 _FIRST_SHARE = 0.25
 # Up to this share of the room, the file that was used last in the running turn is free.
 _SMALL_FILE_SHARE = 0.02
-# Skills bind like orders, but get at most this share of the room together.
-_ATTACHED_SHARE = 0.25
 # The user's surest rules and preferences weigh as much as orders: this many tokens of them, and at
 # most this share of the room.
 _RULES_TOKENS = 600
@@ -93,7 +92,7 @@ class Market:
             self._most_tokens = 2 * room_tokens  # later fills have about as much room
             self._offers = sorted(self._offers_of(self._others, self._most_tokens))
         offers = sorted([*self._offers, *self._offers_of(self._special, room_tokens)])
-        attached_tokens = int(room_tokens * _ATTACHED_SHARE)
+        attached_tokens = int(room_tokens * _FIRST_SHARE)
         closed: set[int] = set()
         for *_, tokens, item, piece in offers:
             is_attached = item.kind == "attached"

@@ -12,19 +12,19 @@ from itertools import chain
 from typing import Literal, TypeAlias
 
 from context_compaction.summarizers.instructions.own_words import OMISSION
+from context_compaction.summarizers.instructions.sentences import subject_words, values_in
 
 Kind: TypeAlias = Literal[
     "user", "rule", "preference", "closing", "remark", "plan", "document", "failure", "action",
     "newest", "call", "result", "file", "host", "media", "replaced", "attached",
 ]  # fmt: skip
 
-# A shorter text is one piece. A longer paragraph is cut into groups of lines.
-SHORT_CHARS = 1_200
 # The size of a group of lines.
 GROUP_CHARS = 600
+# A shorter text is one piece. A longer paragraph is cut into groups of lines.
+SHORT_CHARS = 2 * GROUP_CHARS
 # A longer line is no heading, and labels are cut to this length.
 LABEL_CHARS = 80
-_WORD = re.compile(r"\w{2,}|\d")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+•✓✅☐]|\d{1,4}[.)]|\|)\s?|\s{2,}\S")
 
 
@@ -221,15 +221,8 @@ def ends_first(pieces: Collection[str]) -> list[int]:
 
 def mark_focus(items: Sequence[Item], instructions: str) -> None:
     """Set `in_focus` on each item with a topic of `instructions`; put its matching pieces first."""
-    named = set(_WORD.findall(instructions.casefold()))
-    # Languages without spaces have no borders of words.
-    parts = [word for word in named if not word.isascii()]
-
-    def words_of(piece: str) -> set[str]:
-        text = piece.casefold()
-        return named.intersection(_WORD.findall(text)).union(part for part in parts if part in text)
-
-    words = [[words_of(piece) for piece in item.pieces] for item in items]
+    named = subject_words(instructions) | values_in(instructions)
+    words = [[named & (subject_words(p) | values_in(p)) for p in item.pieces] for item in items]
     item_counts = Counter(word for pieces in words for word in set(chain.from_iterable(pieces)))
     # A word in more items says nothing about a topic. In a short conversation rare words count.
     most_items = max(2, len(items) // 4)

@@ -46,8 +46,6 @@ _SIGN_WEIGHTS: Mapping[Sign, float] = {
     "correction": 0.5, "errand": -0.75, "about_oneself": -0.5, "agreement": -1.5,
 }  # fmt: skip
 _OTHER_SIGNS: tuple[Sign, ...] = ("correction", "errand", "agreement")
-# This many subject words name something that a later "it" can mean.
-_NAMING_WORDS = 2
 # Quoted or parenthesized text, which is no rule by itself.
 _ASIDE = re.compile(r'"[^"]*"|„[^“”]*[“”]|“[^”]*”|«[^»]*»|「[^」]*」|\([^()]*\)')
 _QUESTION_MARKS = ("?", "？")
@@ -101,10 +99,7 @@ class UserInstructions:
         """
         if text in self.replaced:
             position = self.replaced[text]
-            # "Changed" and not "replaced", because the rest of a sentence with a new value often
-            # holds: "one commit per item, prefix x".
-            number = None if position is None else numbers[position]
-            return placeholders.superseded_mark(number, "changed")
+            return placeholders.superseded_mark(None if position is None else numbers[position])
         return self.marks.get(text, "")
 
 
@@ -238,7 +233,7 @@ def _rank_by_words(text: str) -> tuple[float, bool]:
         match
         for match in sign_pattern("about_oneself").finditer(lower)
         # A report about oneself after the statement is a reason: "Be brief, I'm in a hurry."
-        if len(subject_words(content[: match.start()])) < _NAMING_WORDS
+        if len(subject_words(content[: match.start()])) < 2
     ]
     rule_matches = [
         match

@@ -92,8 +92,6 @@ _CONSENT = re.compile(
 _SEPARATOR = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _PUNCTUATION = re.compile(r"(?:\\[nrt]|[\W_])+")
 _NOT_THE_USERS = "(not the user's words)"
-# Numbers of messages.
-_REFERENCE = re.compile(r"\[\d[\d ,;–-]{0,400}\]")
 
 _COMMON_WORDS = {
     "English": "the and is to of that it was with for not you this are be in on",
@@ -274,7 +272,7 @@ def _is_false_approval(line: str, source: GroundingSource) -> bool:
 
 def _unknown_names(text: str, source: GroundingSource) -> tuple[str, ...]:
     """Return the file names and figures in `text` that do not occur in the conversation."""
-    text = _SEPARATOR.sub("", _REFERENCE.sub("", text))
+    text = _SEPARATOR.sub("", _GAP.sub(" ", text))  # without numbers of messages in brackets
     names = dict.fromkeys(name for name in names_in(text) if kind_of(name) in ("path", "number"))
     return tuple(n for n in names if not _occurs_in(n.rpartition("/")[2], source.anybody))
 

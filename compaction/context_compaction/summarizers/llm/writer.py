@@ -39,8 +39,6 @@ MIN_PROSE_TOKENS = 200
 extracts."""
 LENGTH_TOLERANCE = 1.05
 """A text may exceed its limit by this factor, because models keep to a length only roughly."""
-# A text is far too short below this size, or below a tenth of its limit if that is less.
-_SHORT_TOKENS = 150
 # No summary is as long. A server that never ends its answer must not fill the memory.
 _MAX_ANSWER_CHARS = 500_000
 
@@ -264,7 +262,7 @@ async def _draft_and_flaw(
         return draft, "The summary is too long and was cut off at its end"
     if tokens > job.max_tokens * LENGTH_TOLERANCE:
         return draft, f"The summary is longer than its limit of {job.max_tokens} tokens"
-    if tokens < min(_SHORT_TOKENS, job.max_tokens // 10):
+    if tokens < min(MIN_PROSE_TOKENS // 2, job.max_tokens // 10):
         return None, f"The summary is far too short: {tokens} of {job.max_tokens} tokens"
     if draft.approvals:
         line = draft.approvals[0][:200]
