@@ -10,13 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from context_compaction.activity.calls import (
-    Deletes,
-    ToolUse,
-    changes_of,
-    classify,
-    words_in_name,
-)
+from context_compaction.activity.calls import Deletes, ToolUse, changes_of, classify, words_in_name
 from context_compaction.activity.commands import command_effects
 from context_compaction.activity.outcome import (
     arguments_line,

@@ -29,12 +29,7 @@ from context_compaction.activity.calls import (
     plain_path,
 )
 from context_compaction.activity.commands import Effect, MayChange, Shows, command_effects
-from context_compaction.activity.known_file import (
-    FAST_CHARS,
-    Budget,
-    BudgetSpentError,
-    KnownFile,
-)
+from context_compaction.activity.known_file import FAST_CHARS, Budget, BudgetSpentError, KnownFile
 from context_compaction.activity.outcome import begins_with_failure, command_output, is_unchanged
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (

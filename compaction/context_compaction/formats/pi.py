@@ -39,10 +39,7 @@ from context_compaction.messages.model import (
 )
 from context_compaction.messages.tool_pairs import ProviderRules
 
-RULES = ProviderRules(
-    first_role_user=True,
-    results_follow_call=True,
-)
+RULES = ProviderRules(first_role_user=True, results_follow_call=True)
 
 _MessageBlock: TypeAlias = Part | Thinking | ToolCall
 

@@ -10,12 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from context_compaction.errors import SettingsError
-from context_compaction.messages.cache import (
-    CountCache,
-    ObjectCache,
-    cache_for,
-    text_key,
-)
+from context_compaction.messages.cache import CountCache, ObjectCache, cache_for, text_key
 from context_compaction.messages.model import (
     Block,
     Document,

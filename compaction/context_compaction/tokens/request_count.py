@@ -23,21 +23,11 @@ _DIGITS = 6
 # input.
 _USAGE_FIELDS = (
     # Anthropic Messages and OpenAI Responses.
-    (
-        "input_tokens",
-        "cache_read_input_tokens",
-        "cache_creation_input_tokens",
-        "output_tokens",
-    ),
+    ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens"),
     # OpenAI Chat Completions.
     ("prompt_tokens", "completion_tokens"),
     # Gemini, then its Python SDK.
-    (
-        "promptTokenCount",
-        "toolUsePromptTokenCount",
-        "candidatesTokenCount",
-        "thoughtsTokenCount",
-    ),
+    ("promptTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount", "thoughtsTokenCount"),
     (
         "prompt_token_count",
         "tool_use_prompt_token_count",

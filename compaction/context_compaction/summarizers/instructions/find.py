@@ -104,11 +104,7 @@ class UserInstructions:
 
 
 def find_instructions(
-    messages: Messages,
-    *,
-    later: Messages = (),
-    system: str = "",
-    is_typed: bool = True,
+    messages: Messages, *, later: Messages = (), system: str = "", is_typed: bool = True
 ) -> UserInstructions:
     """Return the ranked sentences of the user in `messages`.
 
@@ -222,9 +218,7 @@ def _instruction(text: str, sentence: Sentence, turn: int) -> UserInstruction:
     return UserInstruction(text, turn, rank, is_lasting, sentence.is_pasted)
 
 
-@lru_cache(
-    maxsize=16_384
-)  # pins, the summary and the next compaction ask for these sentences again
+@lru_cache(maxsize=16_384)  # the next compaction asks for these sentences again
 def _rank_by_words(text: str) -> tuple[float, bool]:
     """Return the rank of a sentence by its words, and whether it states a lasting rule."""
     content = _ASIDE.sub("", without_list_mark(text))
@@ -331,9 +325,7 @@ class _Content:
         return self.words | self.values
 
 
-@lru_cache(
-    maxsize=16_384
-)  # pins, the summary and the next compaction ask for these sentences again
+@lru_cache(maxsize=16_384)  # the next compaction asks for these sentences again
 def _content_of(text: str) -> _Content:
     text = without_list_mark(text)
     lower = lower_case(text)

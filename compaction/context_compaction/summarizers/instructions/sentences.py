@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.resources import files
-from itertools import pairwise
+from itertools import groupby, pairwise
 from string import ascii_letters
 from typing import Any, Literal, TypeAlias
 
@@ -149,16 +149,17 @@ def _sentences(text: str, is_typed: bool) -> Sequence[Sentence]:
     if len(text) > _MAX_MESSAGE_CHARS:
         half = _MAX_MESSAGE_CHARS // 2
         text = f"{text[:half]} {OMISSION}\n\n{OMISSION} {text[-half:]}"
-    paragraphs = list(_paragraphs(text))
-    line_count = sum(len(lines) for lines, _ in paragraphs)
+    grouped = groupby(text.splitlines(), key=lambda line: bool(line.strip()))
+    paragraphs = [list(lines) for has_text, lines in grouped if has_text]
+    line_count = sum(map(len, paragraphs))
     is_long = line_count > _MAX_TYPED_LINES
     sentences: list[Sentence] = []
     in_rules = False
     line_number = 0
-    for number, (lines, is_code) in enumerate(paragraphs, start=1):
+    for number, lines in enumerate(paragraphs, start=1):
         # People say what to do with a pasted log before or after it.
         is_inside = is_long and 1 < number < len(paragraphs)
-        is_pasted = is_code or is_inside or _is_machine_text(lines, is_long=is_long)
+        is_pasted = is_inside or _is_machine_text(lines)
         is_last = number == len(paragraphs)
         for line in _unwrapped(lines):
             line_number += 1
@@ -166,7 +167,7 @@ def _sentences(text: str, is_typed: bool) -> Sequence[Sentence]:
             content = " ".join(_without_bullet(line).split())
             if in_rules and is_item and len(content) <= _MAX_SENTENCE_CHARS:
                 # A message of more lines is a document, even if it lists rules.
-                is_rule = not is_pasted or (not is_code and line_count <= 40)
+                is_rule = not is_pasted or line_count <= 40
                 sentences.append(Sentence(content, not is_rule, is_last, line_number, is_rule))
                 continue
             sentences.extend(
@@ -227,25 +228,9 @@ def _introduces_rules(line: str) -> bool:
     return is_heading and sign_pattern("heading").search(lower_case(last_sentence)) is not None
 
 
-def _paragraphs(text: str) -> Iterator[tuple[list[str], bool]]:
-    """Yield the lines of each paragraph, and whether the paragraph is fenced code."""
-    lines: list[str] = []
-    is_fenced = False
-    for line in text.splitlines():
-        is_fence = line.lstrip().startswith(("```", "~~~"))
-        if line.strip() and not is_fence:
-            lines.append(line)
-            continue
-        if lines:
-            yield lines, is_fenced
-        lines, is_fenced = [], is_fenced != is_fence
-    if lines:
-        yield lines, is_fenced
-
-
-def _is_machine_text(lines: Sequence[str], *, is_long: bool) -> bool:
+def _is_machine_text(lines: Sequence[str]) -> bool:
     machine_lines = sum(map(_is_machine_line, lines))
-    return machine_lines > (0 if is_long else len(lines) / 2) or len(lines) > _MAX_TYPED_LINES
+    return machine_lines > len(lines) / 2 or len(lines) > _MAX_TYPED_LINES
 
 
 def _is_machine_line(line: str) -> bool:

@@ -78,9 +78,7 @@ class AnthropicModel(ApiModel):
         async with client:
             try:
                 async with client.messages.stream(
-                    model=self.model,
-                    max_tokens=self.answer_tokens(prompt),
-                    **_content_of(prompt),
+                    model=self.model, max_tokens=self.answer_tokens(prompt), **_content_of(prompt)
                 ) as stream:
                     async for text in stream.text_stream:
                         await tell(len(text))

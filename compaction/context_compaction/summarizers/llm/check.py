@@ -146,10 +146,7 @@ class CheckedDraft:
 
 
 def source_of(
-    messages: Messages,
-    *,
-    user_texts: Sequence[str] = (),
-    other_texts: Sequence[str] = (),
+    messages: Messages, *, user_texts: Sequence[str] = (), other_texts: Sequence[str] = ()
 ) -> GroundingSource:
     """Return what summaries of `messages` are checked against.
 

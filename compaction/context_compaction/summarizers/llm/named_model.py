@@ -65,11 +65,7 @@ def summary_model(
 
 
 def check_summary_model(
-    name: str,
-    *,
-    url: str | None,
-    key_env: str | None,
-    environment: Mapping[str, str] = os.environ,
+    name: str, *, url: str | None, key_env: str | None, environment: Mapping[str, str] = os.environ
 ) -> tuple[str, str]:
     """Check the arguments of `summary_model`, and return the API and the model's own name.
 

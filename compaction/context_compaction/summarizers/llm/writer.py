@@ -242,10 +242,7 @@ async def _first_answer(
 
 
 async def _draft_and_flaw(
-    answer: ModelAnswer,
-    job: SummaryJob,
-    source: check.GroundingSource,
-    count: MessageCounter,
+    answer: ModelAnswer, job: SummaryJob, source: check.GroundingSource, count: MessageCounter
 ) -> tuple[check.CheckedDraft | None, str]:
     """Return the draft in an answer, and why it cannot be used, as a sentence for the model.
 
