@@ -199,11 +199,7 @@ def is_question(name: str) -> bool:
 
 def is_bookkeeping(name: str) -> bool:
     """Whether the tool keeps the plan or the list of tasks, asks the user, or loads a skill."""
-    return (
-        is_steering(name)
-        or name == "update_plan"
-        or (name[:4] in ("Task", "Todo") and name[4:5].isupper())
-    )
+    return is_steering(name) or (name[:4] in ("Task", "Todo") and name[4:5].isupper())
 
 
 def brings_report(name: str) -> bool:

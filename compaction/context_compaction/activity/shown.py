@@ -21,20 +21,14 @@ _FRAME_LINES = 8
 _NUMBER = re.compile(r"([ \t]{0,20})(\d{1,7})(\t|→|[ \t]{0,9}\||:|\.(?= |\Z))")
 _FRAME = ("<file", "<content", "<path", "<output", "Here's the ", "Content of ", "Contents of ",
           "File: ", "[Path '", "[File: ")  # fmt: skip
-_NOTICE = ("[", "(", "...", "…")
+_NOTICE = ("[", "(", "...", "…", "<response clipped>")
 _CUT = re.compile(
-    r"truncat|omitted|elided|more lines?\b|lines? (?:not shown|left|above|below)|has more|clipped"
-    r"|use '?(?:offset|start_line)",
+    r"truncat|omitted|elided|removed|clipped|more lines?\b|lines? (?:not shown|left|above|below)"
+    r"|has more|use '?(?:offset|start_line)",
     re.IGNORECASE,
 )
-# The mark in the middle of a text that a host has cut.
-_GAP = re.compile(
-    r"^.{0,12}(?:\.\.\.|…|\[) ?\[?\(?\d[\d,]{0,12} ?(?:ln|lines?|tokens?|chars?|characters|bytes) ?"
-    r"(?:truncated|omitted|elided|removed)|^\[\.\.\. omitted \d|^<response clipped>"
-    r"|\[(?:output )?truncated|tokens truncated…",
-    re.IGNORECASE | re.MULTILINE,
-)
-# One of these words is in every such mark. The search for a word is much faster.
+# One of these words is in every mark in the middle of a text that a host has cut. The search for a
+# word is much faster.
 _GAP_WORDS = ("truncated", "omitted", "elided", "removed", "<response clipped>")
 # Lines with which Oh My Pi marks folded code and Gemini CLI marks a part of a file.
 _PARTIAL = ("\n…\n", "\n--- FILE CONTENT (truncated) ---\n")
@@ -95,7 +89,9 @@ def without_reminder(text: str) -> str:
 def is_cut(text: str) -> bool:
     """Whether a host has removed something from the middle of `text`."""
     lower = text.lower()
-    return any(word in lower for word in _GAP_WORDS) and _GAP.search(text) is not None
+    if not any(word in lower for word in _GAP_WORDS):
+        return False
+    return "tokens truncated…" in lower or any(map(_is_notice, text.split("\n")))
 
 
 def numbered_lines(text: str) -> ShownLines | None:
@@ -169,7 +165,7 @@ def _plain(text: str, start: int | None, limit: int | None) -> ShownLines | None
 
 
 def _is_notice(line: str) -> bool:
-    return line.startswith(_NOTICE) and _CUT.search(line[:400]) is not None
+    return line.lstrip().startswith(_NOTICE) and _CUT.search(line[:400]) is not None
 
 
 def lines_asked(arguments: object) -> tuple[int | None, int | None, bool]:
