@@ -173,14 +173,14 @@ def decide(
     if plan.fills:
         has_prose = brings_text(context.request) or (has_model and uses_model(context, plan))
         record = _record_of(context, plan, has_files=not has_prose)
-        prose_tokens = 0
         if has_prose and not plan.rejections:
-            prose_tokens = _prose_tokens(context, plan, record)
-        filled = _filled(context, plan, record, prose_tokens=prose_tokens)
-        if filled.cut is None and not has_prose:
-            # Without a summary no file is restored: the tool results show the files.
-            filled = _filled(context, plan, _record_of(context, plan, has_files=False))
-        plan = filled
+            plan = _with_room_for_prose(context, plan, record)
+        else:
+            filled = _filled(context, plan, record)
+            if filled.cut is None and not has_prose:
+                # Without a summary no file is restored: the tool results show the files.
+                filled = _filled(context, plan, _record_of(context, plan, has_files=False))
+            plan = filled
     plan = replace(plan, originals=originals_of(context, plan, plan.archived))
     return replace(plan, memory=find_saved_summary(context, plan))
 
@@ -228,7 +228,6 @@ def _filled(
     record: Record,
     *,
     prose: str = "",
-    prose_tokens: int = 0,
     covered_until: int = 0,
 ) -> Plan:
     """Return `plan` with its target filled.
@@ -241,16 +240,15 @@ def _filled(
         plan: The plan to fill.
         record: The items to buy.
         prose: A text of a model or the host, which starts the summary.
-        prose_tokens: Tokens reserved for such a text that is still to be written.
         covered_until: Index of the first message that the prose does not describe.
     """
     limit_tokens = _limit_tokens(context, plan)
-    unused_tokens = context.share_tokens - limit_tokens + prose_tokens
-    room_tokens, low, high = limit_tokens - (prose_tokens or context.count.text(prose)), 0, 0
+    unused_tokens = context.share_tokens - limit_tokens
+    room_tokens, low, high = limit_tokens - context.count.text(prose), 0, 0
     best: tuple[int, Plan] | None = None
     least_start = 0
     safe = safe_cuts(context.messages, context.rules)
-    market = None if prose or prose_tokens else Market(record.items, context.count)
+    market = None if prose else Market(record.items, context.count)
     for number in range(_PASSES):
         if number == _PASSES // 2 and best is not None and best[1].cut is not None:
             # A longer tail does not fit, so the room that is left goes to everything else.
@@ -272,7 +270,6 @@ def _filled(
             prose=prose,
             covered_until=covered_until,
             least_start=least_start,
-            needs_all=bool(prose_tokens),
         )
         done = assemble(context, candidate)
         spare_tokens = context.room_tokens(done.messages) - unused_tokens
@@ -290,11 +287,7 @@ def _filled(
         room_tokens = _between(corrected_tokens - (HEAD_TOKENS if high else 0), low, high)
         if room_tokens in (low, high):
             break
-    if best is None:
-        return _smallest_plan(context, plan, record)
-    if prose_tokens:
-        return replace(best[1], text_tokens=prose_tokens)
-    return best[1]
+    return _smallest_plan(context, plan, record) if best is None else best[1]
 
 
 def _corrected(room_tokens: int, spare_tokens: int) -> int:
@@ -320,17 +313,21 @@ def _limit_tokens(context: CompactionContext, plan: Plan) -> int:
     return min(limit_tokens, int(context.count.messages(context.messages) * share))
 
 
-def _prose_tokens(context: CompactionContext, plan: Plan, record: Record) -> int:
-    """Return the tokens of a text that is still to be written."""
+def _with_room_for_prose(context: CompactionContext, plan: Plan, record: Record) -> Plan:
+    """Return `plan` with room for a text that a model or the host writes.
+
+    The text describes everything except unread results. The room that it leaves is filled later.
+    """
     limit_tokens = _limit_tokens(context, plan)
     rules = [item for item in record.items if item.kind in RULE_KINDS]
     fill(rules, int(limit_tokens * _RULES_SHARE), context.count)
     fill(orders_of(record.items)[-1:], int(limit_tokens * _REQUEST_SHARE), context.count)
     safe = safe_cuts(context.messages, context.rules)
-    frame = _cut_where_bought(context, plan, record, safe, prose=".", needs_all=True)
+    frame = _cut_where_bought(context, plan, record, safe, prose=".")
     done = assemble(context, frame)
     room_tokens = context.room_tokens(done.messages) - context.share_tokens + limit_tokens
-    return max(0, min(int(room_tokens * _PROSE_SHARE), _MAX_PROSE_TOKENS))
+    text_tokens = max(0, min(int(room_tokens * _PROSE_SHARE), _MAX_PROSE_TOKENS))
+    return replace(frame, summary="", checkpoint="", text_tokens=text_tokens)
 
 
 def _buy_beside(
@@ -368,7 +365,6 @@ def _cut_where_bought(
     prose: str = "",
     covered_until: int = 0,
     least_start: int = 0,
-    needs_all: bool = False,
     removes_rules: bool = False,
 ) -> Plan:
     """Return `plan` cut before the newest run of messages that all have something bought.
@@ -376,7 +372,7 @@ def _cut_where_bought(
     `safe` is the result of `safe_cuts` for the messages.
     """
     messages = context.messages
-    start = max(least_start, _tail_start(context, record, safe, needs_all=needs_all))
+    start = max(least_start, _tail_start(context, record, safe))
     if prose and not start:
         # A summary needs something to replace.
         start = next((at for at in range(1, len(messages)) if safe[at]), len(messages))
@@ -408,16 +404,12 @@ def _cut_where_bought(
     if prose:
         extract = "\n".join(filter(None, (joined, _changed_files(context, plan))))
         plan = with_prose(plan, f"{prose}\n{EXTRACTS_TITLE}\n{extract}" if extract else prose)
-    elif cut.folds_request or not plan.history:
-        texts = (joined, "") if cut.folds_request else ("", joined)
-        plan = replace(plan, summary=texts[0], checkpoint=texts[1])
     else:
+        if cut.folds_request or not plan.history:
+            texts = (joined, "") if cut.folds_request else ("", joined)
         plan = replace(plan, summary=texts[0], checkpoint=texts[1])
-    return replace(plan, text_tokens=_text_tokens(context, plan))
-
-
-def _text_tokens(context: CompactionContext, plan: Plan) -> int:
-    return context.count.text(plan.summary) + context.count.text(plan.checkpoint)
+    text_tokens = sum(map(context.count.text, (plan.summary, plan.checkpoint)))
+    return replace(plan, text_tokens=text_tokens)
 
 
 def _bought_texts(
@@ -471,33 +463,19 @@ def _cut_point(context: CompactionContext, start: int) -> CutPoint:
     return CutPoint(start, request_at, folds_request=folds_request)
 
 
-def _tail_start(
-    context: CompactionContext, record: Record, safe: Sequence[bool], *, needs_all: bool
-) -> int:
-    """Return the index from which on every message has something bought of all its items.
-
-    With `needs_all` everything must be bought, because prose does not describe those messages.
-    """
+def _tail_start(context: CompactionContext, record: Record, safe: Sequence[bool]) -> int:
+    """Return the index from which on every message has something bought of all its items."""
     messages = context.messages
-    request_at = _newest_request(messages)
-
-    def is_missing(item: Item, at: int) -> bool:
-        if item.kind in DERIVED:
-            return False
-        is_partial = needs_all and not (item.is_complete or item.is_unread or at == request_at)
-        return is_partial or _is_missing(item, is_request=at == request_at)
-
-    start = len(messages)
+    start, request_at = len(messages), _newest_request(messages)
     while start and not placeholders.is_synthetic(messages[start - 1]):
-        if any(is_missing(item, start - 1) for item in record.by_position.get(start - 1, ())):
+        at = start - 1
+        items = (item for item in record.by_position.get(at, ()) if item.kind not in DERIVED)
+        if any(_is_missing(item, is_request=at == request_at) for item in items):
             break
-        start -= 1
-    is_full = context.request.mode == "full"
-    if start == 0 and not is_full:
-        return 0
-    if is_full and needs_all:
-        start = max(start, _newest_run(context))
-    elif start == 0:
+        start = at
+    if start == 0:
+        if context.request.mode != "full":
+            return 0
         start = max(1, _newest_run(context))
     fitting = [at for at in range(start, len(messages) + 1) if safe[at]]
     return fitting[0] if fitting else max(at for at in range(len(messages)) if safe[at])
@@ -556,7 +534,7 @@ def with_text(
         if words.prose not in f"{filled.summary}{filled.checkpoint}":
             warning = "The summary does not fit. Verbatim extracts take its place."
             words = SummaryText(warnings=(*words.warnings, warning), model=words.model)
-    if not words.prose and plan.text_tokens != _text_tokens(context, plan):
+    if not (words.prose or plan.summary or plan.checkpoint):
         # Room was reserved for prose, but none was written.
         filled = _filled(context, plan, _record_of(context, plan))
     return filled, words
