@@ -28,8 +28,7 @@ from context_compaction.tokens.request_count import (
 # In a smaller window, reserve and buffer get at most the share that they have of this one (30 % and
 # 20 %), so that about half of the window is left for the conversation.
 SMALL_WINDOW_TOKENS = 65_536
-OUTPUT_RESERVE_CAP_TOKENS = 20_000
-BUFFER_TOKENS = 13_000
+_DEFAULTS = Settings()
 
 # A summary, the newest results and a file need this much in a small window, too, so a small
 # target fraction does not go below it. At most 0.3 of the conversation, so that trigger and target
@@ -106,8 +105,8 @@ def make_budget(
     *,
     context_window: int,
     max_output_tokens: int,
-    output_reserve_cap_tokens: int = OUTPUT_RESERVE_CAP_TOKENS,
-    buffer_tokens: int = BUFFER_TOKENS,
+    output_reserve_cap_tokens: int = _DEFAULTS.output_reserve_cap_tokens,
+    buffer_tokens: int = _DEFAULTS.buffer_tokens,
     small_window: SmallWindowRule = "shares",
     uncut: Collection[str] = (),
 ) -> Budget:
@@ -138,11 +137,10 @@ def make_budget(
     follows_formula = small_window == "formula" and leaves_quarter
     if context_window < SMALL_WINDOW_TOKENS and not follows_formula:
         if "output_reserve_cap_tokens" not in uncut:
-            reserve = min(
-                reserve, context_window * OUTPUT_RESERVE_CAP_TOKENS // SMALL_WINDOW_TOKENS
-            )
+            cap_tokens = _DEFAULTS.output_reserve_cap_tokens
+            reserve = min(reserve, context_window * cap_tokens // SMALL_WINDOW_TOKENS)
         if "buffer_tokens" not in uncut:
-            buffer = min(buffer, context_window * BUFFER_TOKENS // SMALL_WINDOW_TOKENS)
+            buffer = min(buffer, context_window * _DEFAULTS.buffer_tokens // SMALL_WINDOW_TOKENS)
     trigger = context_window - reserve - buffer
     if trigger < 1:
         raise SettingsError(

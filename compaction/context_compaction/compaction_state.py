@@ -16,6 +16,8 @@ from context_compaction.messages.model import JsonObject
 from context_compaction.request import CompactRequest
 
 _KEY = "state"
+# A host applies a prepared list within minutes. After a day its restored files are out of date.
+LIFETIME_SECONDS = 86_400
 
 
 @dataclass(frozen=True, slots=True)

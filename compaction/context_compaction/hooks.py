@@ -17,8 +17,6 @@ ReportProgress: TypeAlias = Callable[[float, str], Awaitable[None]]
 
 _STARTED, _WRITTEN = 0.62, 0.8
 _REPORT_EVERY_CHARS = 500
-# Half of the remaining progress is reported per so many characters.
-_HALF_LIFE_CHARS = 4_000
 
 
 async def silent(fraction: float, step: str) -> None:
@@ -90,7 +88,7 @@ def chars_reporter(report_progress: ReportProgress) -> TellChars:
         if written - reported >= _REPORT_EVERY_CHARS:
             reported = written
             # The final length is unknown, so the reported share approaches the end ever slower.
-            share = 1 - 0.5 ** (written / _HALF_LIFE_CHARS)
+            share = 1 - 0.5 ** (written / (8 * _REPORT_EVERY_CHARS))
             fraction = _STARTED + (_WRITTEN - _STARTED) * share
             await report_progress(fraction, f"writing, {written} characters")
 

@@ -29,8 +29,8 @@ SummaryOutline: TypeAlias = Literal["summary", "nine_sections"]
 
 # The default thresholds belong to this trigger and target (0.6 of it): a window of 200,000 tokens
 # minus 16,384 for the response of an unknown model and a buffer of 13,000.
-REFERENCE_TARGET_TOKENS = 102_369
 REFERENCE_TRIGGER_TOKENS = 170_616
+REFERENCE_TARGET_TOKENS = int(REFERENCE_TRIGGER_TOKENS * 0.6)
 
 
 @dataclass(frozen=True, slots=True)

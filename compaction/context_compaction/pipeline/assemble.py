@@ -21,8 +21,6 @@ from context_compaction.messages.speakers import passages
 from context_compaction.pipeline.read import without_invalid_thinking
 from context_compaction.pipeline.shorten import RULES_LAYER, fit_project_rules, is_of_request
 
-# Restored files must leave the result smaller than the list, however short that was.
-_RESTORED_SHARE = 0.95
 # Host text before the running request stays up to this share of the limit.
 _HOST_TEXT_SHARE = 1 / 50
 # Lines about running work get at most this share of the limit, which is four jobs at 1,000 tokens.
@@ -101,12 +99,12 @@ def _with_restored_files(
     for name, layer in context.policy.at_stage("restore"):
         files_at = _restore_index(edited.messages, plan)
         # A message may follow that acknowledges the summary, and one that separates user messages.
-        limit_tokens = min(
-            context.count.messages(edited.messages)
-            + context.room_tokens(edited.messages)
-            - 2 * context.count.message(make_message("assistant", placeholders.ACKNOWLEDGED)),
-            int(context.count.messages(context.messages) * _RESTORED_SHARE),
+        reserved = 2 * context.count.message(make_message("assistant", placeholders.ACKNOWLEDGED))
+        fitting_tokens = context.count.messages(edited.messages) + context.room_tokens(
+            edited.messages
         )
+        # The result must be smaller than the list, however short that was.
+        limit_tokens = min(fitting_tokens, context.count.messages(context.messages)) - reserved
         layer_context = replace(
             context.layer_context,
             files=files,

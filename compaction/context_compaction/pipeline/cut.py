@@ -4,16 +4,22 @@ import math
 from dataclasses import replace
 from itertools import dropwhile, takewhile
 
+from context_compaction import formats
+from context_compaction.compaction_state import PreparedList
 from context_compaction.context import CompactionContext, EditedMessages, Plan
 from context_compaction.layers.base import Layer, LayerContext
 from context_compaction.layers.cut_point import CutPoint, cut_all, cut_keeping, find_cut
 from context_compaction.layers.offload_media import offload_media
 from context_compaction.layers.persist import fresh_result_tokens
 from context_compaction.messages import placeholders
+from context_compaction.messages.edits import Edit
+from context_compaction.messages.model import Message
 from context_compaction.messages.pins import restore_pinned
+from context_compaction.messages.speakers import ProvenTexts, with_authors
 from context_compaction.messages.tool_pairs import safe_cuts
 from context_compaction.pipeline.assemble import assemble, cut_at, plan_of_cut
 from context_compaction.request import DETAIL_SHARES
+from context_compaction.result import LayerReport
 from context_compaction.settings import Settings
 
 # Share of the target for tool results that the model has not read yet, if not all can stay.
@@ -219,3 +225,26 @@ def plan_of_range(context: CompactionContext) -> Plan:
     if request.summary is not None and request.detail is None:
         share = _CALLER_SHARE
     return replace(plan, text_tokens=request.target_tokens or int(tokens * share))
+
+
+def applied_plan(context: CompactionContext, prepared: PreparedList, proven: ProvenTexts) -> Plan:
+    """Return the plan that replaces the first messages of `context` by `prepared`."""
+    present = {m.index: m for m in context.messages if m.index is not None}
+    raws = [entry["raw"] for entry in prepared.messages if not isinstance(entry, int)]
+    written = iter(with_authors(formats.parse(raws, format=context.format), proven))
+    first: list[Message] = []
+    for entry in prepared.messages:
+        if isinstance(entry, int):
+            first += [present[entry]] if entry in present else []
+        else:
+            index = entry["index"]
+            first.append(replace(next(written), index=index, edited=index is not None))
+    count, messages = prepared.message_count, context.messages
+    later = (at for at, message in enumerate(messages) if (message.index or 0) >= count)
+    report = prepared.report
+    edited = EditedMessages(
+        (*first, *messages[next(later, len(messages)) :]),
+        tuple(replace(Edit(**edit), pointers=tuple(edit["pointers"])) for edit in report["edits"]),
+        layers=tuple(LayerReport(**layer) for layer in report["layers"]),
+    )
+    return Plan(edited)

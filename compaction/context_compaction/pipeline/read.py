@@ -32,7 +32,6 @@ from context_compaction.pipeline.shorten import preserved_tokens
 from context_compaction.policies import policy_named
 from context_compaction.redaction import Gates, RedactionMode
 from context_compaction.request import DETAIL_SHARES, CompactRequest
-from context_compaction.session.prepared import check_prepared
 from context_compaction.settings import Settings, override
 from context_compaction.tokens.counter import MessageCounter, counter_for
 
@@ -303,3 +302,33 @@ def _repaired(
         model=session.request.model,
     )
     return Step(stripped.messages, (*repaired.edits, *stripped.edits))
+
+
+def check_prepared(request: CompactRequest) -> None:
+    """Refuse options that contradict `prepare` or `apply`.
+
+    Raises:
+        SettingsError: The options contradict each other.
+    """
+    applies = request.apply is not None
+    if request.prepare and applies:
+        problem = "prepare and apply were given together. Prepare first, and apply in a later call."
+    elif request.snip_messages or request.range is not None:
+        name = "snip_messages" if request.snip_messages else "range"
+        problem = (
+            f"{name} was given with prepare or apply, which keep the list as it is. Remove {name}, "
+            "or snip in a separate call."
+        )
+    elif request.prepare and request.mode not in ("auto", "micro", "full"):
+        problem = (
+            f"prepare was given with mode {request.mode!r}, which has no outcome to store. Use one "
+            "of: auto, micro, full."
+        )
+    elif applies and request.mode != "auto":
+        problem = (
+            f"apply was given with mode {request.mode!r}. Remove the mode: preparing has decided "
+            "what is applied."
+        )
+    else:
+        return
+    raise SettingsError(problem)

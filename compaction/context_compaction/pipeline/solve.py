@@ -26,6 +26,7 @@ from context_compaction.messages.tool_pairs import runs, safe_cuts
 from context_compaction.messages.tool_results import newest_results
 from context_compaction.pipeline.assemble import assemble, cut_at
 from context_compaction.pipeline.cut import (
+    applied_plan,
     below_trigger,
     clearing_context,
     collapsed,
@@ -50,7 +51,6 @@ from context_compaction.pipeline.summarize import (
     with_prose,
 )
 from context_compaction.request import DETAIL_SHARES
-from context_compaction.session.prepared import applied_plan
 from context_compaction.summarizers.extractive.collect import collect
 from context_compaction.summarizers.extractive.fill import HEAD_TOKENS, Market, fill, orders_of
 from context_compaction.summarizers.extractive.items import Item, Record, mark_focus
@@ -316,9 +316,15 @@ def _limit_tokens(context: CompactionContext, plan: Plan) -> int:
 def _with_room_for_prose(context: CompactionContext, plan: Plan, record: Record) -> Plan:
     """Return `plan` with room for a text that a model or the host writes.
 
-    The text describes everything except unread results. The room that it leaves is filled later.
+    The text describes everything except unread results, and the newest messages if they are short.
+    The room that it leaves is filled later.
     """
     limit_tokens = _limit_tokens(context, plan)
+    left_tokens = int(limit_tokens * (1 - _PROSE_SHARE))
+    for at in reversed(range(len(context.messages))):
+        left_tokens -= context.count.message(context.messages[at])
+        for item in record.by_position.get(at, ()):
+            item.bought = set(range(len(item.pieces)) if left_tokens >= 0 else ())
     rules = [item for item in record.items if item.kind in RULE_KINDS]
     fill(rules, int(limit_tokens * _RULES_SHARE), context.count)
     fill(orders_of(record.items)[-1:], int(limit_tokens * _REQUEST_SHARE), context.count)

@@ -24,8 +24,6 @@ from context_compaction.result import Piece, Status
 
 # A result that misses its target must save at least this share of the tokens.
 _LEAST_PROGRESS = 0.1
-# Fewer tokens are expected to save at least 1 % of the bytes, too.
-_FEWER_BYTES = 0.99
 _REPEATED = (
     "An earlier call with the same list returned this result. If the provider has rejected it as "
     "well, pass this list with mode=reactive to make it smaller."
@@ -45,8 +43,8 @@ def validate(context: CompactionContext, edited: EditedMessages) -> Validation:
     if rejected and history_hash(render(edited.messages, format=context.format)) in rejected:
         return _fallback(context, "the provider has rejected the smallest list as well")
     before, after = count.messages(valid), count.messages(edited.messages)
-    fewer_bytes = count.request_bytes(valid) * _FEWER_BYTES
-    if after >= before and count.request_bytes(edited.messages) >= fewer_bytes:
+    saves_bytes = count.request_bytes(edited.messages) < count.request_bytes(valid)
+    if after >= before and not saves_bytes:
         return _fallback(context, "nothing could be made smaller")
     is_little = before - after < before * _LEAST_PROGRESS and context.request.range is None
     if is_little and not _fits(context, edited.messages, mode):

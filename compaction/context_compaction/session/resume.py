@@ -7,7 +7,9 @@ or to the session whose ID derives from its first messages. A call then continue
 - the stored compacted context that replaces its first messages, and the messages after them. A
   host that passes its whole conversation at every call gets the earlier result again, until the
   trigger is reached. Indices in requests and results refer to the caller's list;
-- for `prepare`, the settled messages of either list.
+- for `prepare`, the settled messages of either list. With `apply`, the call takes the list as it
+  has become. If it starts with the same messages, exactly those are replaced, and later messages
+  stay unchanged (except for thinking that was bound to replaced messages).
 
 A caller may pass only new messages: `current_context` returns the list that they follow.
 """
@@ -22,28 +24,32 @@ from context_compaction import formats
 from context_compaction.archive.archive import Archive
 from context_compaction.archive.values import AppendResult, MatchedContext
 from context_compaction.compaction_state import (
+    LIFETIME_SECONDS,
     CompactionState,
+    PreparedList,
     hashes_made_by,
     rejections_of,
     repeat_key,
     states_of,
 )
 from context_compaction.context import InputIndices, ReceivedInput, Session
-from context_compaction.errors import NotFoundError
+from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.formats.list_cache import LIST_CACHE, CachedList
 from context_compaction.messages.cache_control import cache_marker_count, without_cache_markers
 from context_compaction.messages.history_hash import history_hash
-from context_compaction.messages.model import JsonObject, Messages, leading_system_count
+from context_compaction.messages.model import JsonObject, Messages, Thinking, leading_system_count
 from context_compaction.messages.speakers import Claims, ProvenTexts, claims_in
+from context_compaction.messages.tool_pairs import (
+    ProviderRules,
+    index_calls,
+    runs,
+    safe_cuts,
+    with_unique_call_ids,
+)
 from context_compaction.messages.tool_results import full_text_of
 from context_compaction.policies import policy_named
 from context_compaction.request import CompactRequest, check_session_id
 from context_compaction.result import Recognised
-from context_compaction.session.prepared import (
-    find_prepared,
-    is_prepared_for,
-    settled_message_count,
-)
 from context_compaction.settings import override
 
 # The newest receipts contain what most calls need, so older ones are read only on demand.
@@ -442,3 +448,78 @@ async def name_if_current(
     except NotFoundError:
         return None
     return name if name == current else None
+
+
+def settled_message_count(messages: Messages, rules: ProviderRules) -> int:
+    """Return how many leading messages can be replaced while the rest is still being written.
+
+    The assistant's newest turn and later messages are not settled while one of its calls has no
+    result, or while it ends with reasoning that belongs to the next message.
+    """
+    stop = len(messages)
+    newest = max((start for start, _ in runs(messages, rules)), default=stop)
+    messages = with_unique_call_ids(messages)
+    calls = index_calls(messages)
+    is_open = any(
+        index >= newest and key not in calls.result_at for key, index in calls.call_at.items()
+    )
+    last = messages[-1].blocks[-1:] if messages else ()
+    if is_open or (last and isinstance(last[0], Thinking)):
+        stop = newest
+    safe = safe_cuts(messages, rules)
+    return max(index for index in range(stop + 1) if safe[index])
+
+
+def is_prepared_for(
+    states: Sequence[CompactionState], prepared_id: str, payload: Sequence[JsonObject]
+) -> bool:
+    """Whether `payload` starts with the messages that `prepared_id` was prepared for."""
+    prepared_lists = (state.prepared for state in states if state.prepared is not None)
+    return any(
+        prepared.prepared_id == prepared_id and _starts_with(payload, prepared)
+        for prepared in prepared_lists
+    )
+
+
+def find_prepared(
+    states: Sequence[CompactionState],
+    prepared_id: str,
+    payload: Sequence[JsonObject],
+    session_id: str,
+    now_seconds: float,
+) -> tuple[PreparedList, ProvenTexts]:
+    """Return the prepared list with that ID, and the texts in it that it proves.
+
+    Raises:
+        NotFoundError: The session has no prepared list with that ID.
+        SettingsError: It has expired, or `payload` does not start with its messages.
+    """
+    matches = (
+        (state.prepared, state.own_hashes)
+        for state in reversed(states)
+        if state.prepared is not None and state.prepared.prepared_id == prepared_id
+    )
+    prepared, hashes = next(matches, (None, ()))
+    if prepared is None:
+        raise NotFoundError(
+            f"Session {session_id} has no prepared compaction {prepared_id!r}. Pass the "
+            "prepared_id of the reply together with its session_id, or prepare again."
+        )
+    if now_seconds > prepared.expires_seconds:
+        raise SettingsError(
+            f"The prepared compaction {prepared_id} has expired after "
+            f"{LIFETIME_SECONDS // 3_600} hours. Prepare again."
+        )
+    if not _starts_with(payload, prepared):
+        is_short = len(payload) < prepared.message_count
+        problem = f"has only {len(payload)}" if is_short else "starts with other messages"
+        raise SettingsError(
+            f"{prepared_id} was prepared for {prepared.message_count} messages, but the list "
+            f"{problem}. Apply it to a list that only grew since, or prepare again."
+        )
+    pointers = (pointer for edit in prepared.report["edits"] for pointer in edit["pointers"])
+    return prepared, ProvenTexts(frozenset(hashes), frozenset(pointers))
+
+
+def _starts_with(payload: Sequence[JsonObject], prepared: PreparedList) -> bool:
+    return history_hash(payload[: prepared.message_count]) == prepared.prefix_hash

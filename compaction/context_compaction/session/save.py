@@ -1,11 +1,20 @@
-"""Save the outcome of a call: outputs, the new context, the receipt and the state."""
+"""Save the outcome of a call: outputs, the new context, the receipt and the state.
 
+With `prepare`, the outcome for the settled messages of a list is stored in the session's state. It
+replaces nothing yet, so a slow writer delays no call. Anthropic's documentation calls this
+background compaction.
+"""
+
+import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from context_compaction.archive.archive import Archive
 from context_compaction.archive.values import ContextEntry
 from context_compaction.compaction_state import (
+    LIFETIME_SECONDS,
     CompactionState,
     ModelCall,
     PreparedList,
@@ -15,14 +24,15 @@ from context_compaction.compaction_state import (
     with_prepared,
     with_state,
 )
-from context_compaction.context import Finished, Session, SummaryText
+from context_compaction.context import CompactionContext, Finished, Session, SummaryText
 from context_compaction.messages import placeholders
+from context_compaction.messages.cache_control import without_cache_markers
 from context_compaction.messages.edits import Blob
 from context_compaction.messages.history_hash import chain_hashes, content_hash, history_hash
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.messages.pins import pin_blobs
 from context_compaction.messages.speakers import receipt_hashes_in
-from context_compaction.result import CompactResult
+from context_compaction.result import CompactResult, Prepared
 
 # Parts of a receipt that are archived if the call compacted nothing.
 _SHORT_RECEIPT = ("session_id", "format", "status", "tokens")
@@ -179,3 +189,75 @@ def _model_call(words: SummaryText) -> ModelCall | None:
     if not report.get("requested"):
         return None
     return ModelCall(float(report.get("at_seconds", 0)), failed=bool(report.get("failure")))
+
+
+def prepared_result(
+    context: CompactionContext,
+    messages: Messages,
+    result: CompactResult,
+    rendered: Sequence[Sequence[JsonObject]],
+    now_seconds: float,
+) -> tuple[CompactResult, PreparedList | None]:
+    """Return `result` with the caller's own list, and the list to store; None if nothing changed.
+
+    Args:
+        context: The call, with the settled messages.
+        messages: The compacted messages.
+        result: The outcome for those messages.
+        rendered: For each of `messages` its JSON objects.
+        now_seconds: The current Unix time.
+    """
+    session = context.session
+    given, receipt = session.given.payload, result.receipt
+    if not result.changed:
+        warning = "Nothing was prepared, because nothing has to be done. Use mode='full'."
+        warnings = (*result.warnings, warning) if result.status == "unchanged" else result.warnings
+        return replace(result, messages=list(given), warnings=warnings), None
+    count, prefix_hash = len(session.payload), history_hash(session.payload)
+    entries = _entries(messages, rendered)
+    # Repairs are made again when the list is applied, so the stored report omits them.
+    prepared = PreparedList(
+        f"p_{_hash([result.session_id, prefix_hash, entries])}",
+        count,
+        prefix_hash,
+        int(now_seconds) + LIFETIME_SECONDS,
+        messages=entries,
+        report={
+            "edits": receipt["edits"][len(context.start.edits) :],
+            "layers": receipt["layers"][len(context.start.layers) :],
+            "boundary": receipt["boundary"],
+            "writer": receipt["writer"],
+            "digest": receipt.get("digest"),
+        },
+    )
+    recognised = session.recognised
+    if recognised is not None:
+        count = recognised.message_count + max(0, count - recognised.context_count)
+        prefix_hash = history_hash(given[:count])
+    reply = Prepared(prepared.prepared_id, count, prefix_hash, prepared.expires_seconds)
+    result = replace(
+        result,
+        status="prepared",
+        messages=list(given),
+        changed=False,
+        prepared=reply,
+        receipt={**receipt, "status": "prepared", "prepared": asdict(reply)},
+    )
+    return result, prepared
+
+
+def _entries(messages: Messages, rendered: Sequence[Sequence[JsonObject]]) -> list[Any]:
+    """Return the index of each unchanged message, and all other messages in full."""
+    entries: list[Any] = []
+    for message, raws in zip(messages, rendered, strict=True):
+        if message.index is not None and message.source is not None and not message.edited:
+            entries.append(message.index)
+        else:
+            # The host will have moved its cache markers when the list is applied.
+            entries += [{"index": message.index, "raw": without_cache_markers(raw)} for raw in raws]
+    return entries
+
+
+def _hash(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return hashlib.blake2b(text.encode("ascii"), digest_size=12).hexdigest()

@@ -8,12 +8,12 @@ from typing import Any
 
 import anyio
 import pytest
-from context_compaction.compaction_state import states_of
+from context_compaction.compaction_state import LIFETIME_SECONDS, states_of
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
-from context_compaction.session.prepared import LIFETIME_SECONDS, find_prepared
+from context_compaction.session.resume import find_prepared
 from hypothesis import given
 from hypothesis import strategies as st
 
