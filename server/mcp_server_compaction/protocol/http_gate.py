@@ -6,7 +6,7 @@ default. The limits keep one misbehaving caller from blocking the others.
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiolimiter import AsyncLimiter
 from cachetools import LRUCache
@@ -72,42 +72,34 @@ class Names:
         return None
 
 
+@dataclass(slots=True)
 class Gate:
     """ASGI middleware that admits requests with the right Host, Origin and access token.
 
     It checks tokens for the guarded paths. The viewer's pages check their own tokens, because
     people pass a token once and then use a cookie.
+
+    Attributes:
+        app: Application that gets admitted requests.
+        names: Accepted names of the service.
+        verifier: Check of access tokens. None to admit callers without a token.
+        guarded: Paths that need a token.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        names: Names,
-        verifier: Verifier | None,
-        guarded: Collection[str] = (),
-    ) -> None:
-        """Create a gate before `app`.
-
-        Args:
-            app: Application that gets admitted requests.
-            names: Accepted names of the service.
-            verifier: Check of access tokens. None to admit callers without a token.
-            guarded: Paths that need a token.
-        """
-        self._app = app
-        self._names = names
-        self._verifier = verifier
-        self._guarded = tuple(guarded)
-        self._limiters: LRUCache[str, AsyncLimiter] = LRUCache(10_000)
-        self._refusals = AsyncLimiter(REFUSALS_PER_MINUTE, 60)
+    app: ASGIApp
+    names: Names
+    verifier: Verifier | None
+    guarded: Collection[str] = ()
+    _limiters: LRUCache[str, AsyncLimiter] = field(default_factory=lambda: LRUCache(10_000))
+    _refusals: AsyncLimiter = field(default_factory=lambda: AsyncLimiter(REFUSALS_PER_MINUTE, 60))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request or pass it to the application."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         send = self._logging_send(scope, send)
-        result = self._names.refusal(scope) or await self._identify(scope)
+        result = self.names.refusal(scope) or await self._identify(scope)
         if isinstance(result, Principal) and not await self._is_within_rate(result.tenant):
             reason = f"More than {REQUESTS_PER_SECOND} requests in a second. Call again later."
             result = refused(429, reason, {"Retry-After": "1"})
@@ -116,13 +108,13 @@ class Gate:
             return
         changes = {
             "user": _sdk_user(result),
-            "scheme": self._names.scheme or scope["scheme"],
+            "scheme": self.names.scheme or scope["scheme"],
             # The server stores no events, and the SDK would not respond to this header at all.
             "headers": [pair for pair in scope["headers"] if pair[0] != b"last-event-id"],
         }
         reset = caller.set(result)
         try:
-            await self._app({**scope, **changes}, receive, send)
+            await self.app({**scope, **changes}, receive, send)
         finally:
             caller.reset(reset)
 
@@ -145,20 +137,20 @@ class Gate:
     async def _identify(self, scope: Scope) -> Principal | PlainTextResponse:
         """Return the caller, or a refusal if a guarded path is requested without a valid token."""
         path: str = scope["path"]
-        is_guarded = any(path == name or path.startswith(f"{name}/") for name in self._guarded)
-        if self._verifier is None or not is_guarded:
+        is_guarded = any(path == name or path.startswith(f"{name}/") for name in self.guarded)
+        if self.verifier is None or not is_guarded:
             return LOCAL_USER
         try:
-            principal = await self._verifier.verify(bearer_token(Headers(scope=scope)))
+            principal = await self.verifier.verify(bearer_token(Headers(scope=scope)))
         except (CompactionError, KeysUnreachableError) as error:
             # The reason is only logged, because this caller must not learn where the archive is.
             _logger.warning("A token could not be checked: %s", error)
             return refused(503, "Your token cannot be checked now. Call again later.")
         if principal is not None and not principal.is_browser:
             return principal
-        url = self._names.metadata_url
+        url = self.names.metadata_url
         challenge = "Bearer" if url is None else f'Bearer resource_metadata="{url}"'
-        reason = f"Send a valid access token: {self._names.header_help}"
+        reason = f"Send a valid access token: {self.names.header_help}"
         return refused(401, reason, {"WWW-Authenticate": challenge})
 
     async def _is_within_rate(self, tenant: str) -> bool:

@@ -4,7 +4,7 @@ import posixpath
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import TypeAlias
 from unicodedata import normalize
@@ -193,29 +193,22 @@ _ENDED = frozenset({"completed", "done", "cancelled", "deleted", _REMOVED})
 _TASK_NUMBER = re.compile(r"#(\d+)\b")
 
 
-@dataclass(slots=True)
-class PlanItem:
-    """One item of a plan.
+# Each state of a plan item, with the number of the message that set it.
+States: TypeAlias = list[tuple[str, int]]
 
-    Attributes:
-        text: Text of the item.
-        states: Each state of the item, with the number of the message that set it.
+
+def _span(states: States, last: int) -> tuple[int, int]:
+    """Return the numbers of the first and last message of the work on a plan item.
+
+    Args:
+        states: States of the item.
+        last: Number of the last message of the session.
     """
-
-    text: str
-    states: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
-
-    def span(self, last: int) -> tuple[int, int]:
-        """Return the numbers of the first and last message of the work on the item.
-
-        Args:
-            last: Number of the last message of the session.
-        """
-        started = [seq for state, seq in self.states if state not in _NOT_STARTED]
-        state, seq = self.states[-1]
-        if not started:
-            return seq, last
-        return started[0], seq if state in _ENDED else last
+    started = [seq for state, seq in states if state not in _NOT_STARTED]
+    state, seq = states[-1]
+    if not started:
+        return seq, last
+    return started[0], seq if state in _ENDED else last
 
 
 async def plan_text(archive: Archive, session_id: str, head: str | None) -> str:
@@ -232,11 +225,11 @@ async def plan_text(archive: Archive, session_id: str, head: str | None) -> str:
             f"transcript://{session_id}/files."
         )
     lines: list[str] = []
-    for number, item in enumerate(items, 1):
-        states = ", ".join(f"{state or 'listed'} at {seq}" for state, seq in item.states)
-        start, stop = item.span(seqs[-1])
+    for number, (item, states) in enumerate(items.items(), 1):
+        shown = ", ".join(f"{state or 'listed'} at {seq}" for state, seq in states)
+        start, stop = _span(states, seqs[-1])
         pointer = f"transcript://{session_id}/messages/{start}-{stop}"
-        lines.append(f"{number}. {item.text}: {states}; {pointer}\n")
+        lines.append(f"{number}. {item}: {shown}; {pointer}\n")
     if written is not None:
         lines.append(f"Plan written by message {written[0]}:\n{written[1]}\n")
     return "".join(lines)
@@ -263,17 +256,17 @@ async def plan_item_span(
         raise NotFoundError(
             f"There is no plan item {number}. The plan of session {session_id} has {existing}."
         )
-    return items[number - 1].span(seqs[-1])
+    return _span([*items.values()][number - 1], seqs[-1])
 
 
 def _read_plan(
     messages: Sequence[Message], seqs: Sequence[int]
-) -> tuple[list[PlanItem], tuple[int, str] | None]:
+) -> tuple[dict[str, States], tuple[int, str] | None]:
     """Return the plan items, the newest plan first, and the newest plan written as one text.
 
     Items with equal text are one item. The text comes with the number of its message.
     """
-    items: dict[str, PlanItem] = {}
+    items: dict[str, States] = {}
     newest_names: list[str] = []
     written: tuple[int, str] | None = None
     subjects = _task_subjects(messages)
@@ -289,14 +282,14 @@ def _read_plan(
                 removed = dict.fromkeys(newest_names, _REMOVED)
                 _record_states(items, states | removed | states, seq)
                 newest_names = list(states)
-    return [items[name] for name in dict.fromkeys([*newest_names, *items])], written
+    return {name: items[name] for name in [*newest_names, *items]}, written
 
 
-def _record_states(items: dict[str, PlanItem], states: Mapping[str, str], seq: int) -> None:
+def _record_states(items: dict[str, States], states: Mapping[str, str], seq: int) -> None:
     for name, state in states.items():
-        item = items.setdefault(name, PlanItem(name))
-        if not item.states or item.states[-1][0] != state:
-            item.states.append((state, seq))
+        known = items.setdefault(name, [])
+        if not known or known[-1][0] != state:
+            known.append((state, seq))
 
 
 def _written_plan(call: ToolCall) -> str:

@@ -79,7 +79,7 @@ async def served(folder: Path) -> AsyncGenerator[httpx2.AsyncClient]:
     """The service in this process without its gate's token, and a client of it."""
     app: Any = http_app(Config(archive_folder=folder / "archive"), Served(), Names(None), None)
     transport = httpx2.ASGITransport(app=app)
-    inner = app._app  # the gate passes on requests alone
+    inner = app.app  # the gate passes on requests alone
     async with (
         inner.router.lifespan_context(inner),
         httpx2.AsyncClient(transport=transport, base_url="http://local", timeout=120) as http,
