@@ -69,6 +69,8 @@ class CompactRequest:
         apply: A `prepared_id`: replace the messages that it was prepared for, and nothing else.
         undo: Number of the compaction that the mode "undo" takes back, as its receipt is numbered;
             None for the newest.
+        restore: With the mode "undo": instead of a compaction, the pointer of messages or of an
+            output whose originals are put back into the list.
     """
 
     mode: Mode = "auto"
@@ -100,6 +102,7 @@ class CompactRequest:
     prepare: bool = False
     apply: str | None = None
     undo: int | None = None
+    restore: str | None = None
 
 
 def check_session_id(session_id: str) -> str:

@@ -171,7 +171,8 @@ class CompactResult:
             `recognised`). "planned": this is what "auto" would do; nothing was written.
             "prepared": this is what applying will do. "needs_summary": write a summary with
             `summary_prompt`, and call again with `summary`. "no_progress": nothing useful could be
-            saved; `warnings` has the reasons. "undone": a compaction was taken back.
+            saved; `warnings` has the reasons. "undone": a compaction was taken back, or
+            messages were put back.
         messages: The list for the provider. Unedited messages are the caller's own objects.
         changed: Whether `messages` differs from the caller's list.
         fits: Whether `tokens.upper` is within `tokens.limit`, and the request within its bytes.

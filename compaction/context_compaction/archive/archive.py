@@ -102,6 +102,7 @@ class Archive(ABC):
     compacted_lists = _on_session(_Store.compacted_lists)
     shortened_messages = _on_session(_Store.shortened_messages)
     list_before = _on_session(_Store.list_before)
+    list_now = _on_session(_Store.list_now)
     outputs = _on_session(_Store.outputs)
     session_info = _on_session(_Store.session_info)
     retain = _on_session(_Store.retain)

@@ -392,6 +392,12 @@ class TranscriptStore(Generic[S]):
             )
         return undone, self._with_raws(state, self._entries(state, nodes))
 
+    def list_now(self, session_id: str, heads: Sequence[str]) -> list[ContextEntry]:
+        """Return the messages of a list, given the chain hashes of all histories it starts with."""
+        state = self.existing(session_id)
+        nodes = [next(state.tree.walk(name)) for name in heads]
+        return self._with_raws(state, self._entries(state, nodes))
+
     def _with_raws(self, state: S, entries: Sequence[ContextEntry]) -> list[ContextEntry]:
         """Return entries with the messages that are archived."""
         raws = iter(self.raws(state, [entry.seq for entry in entries if entry.seq != NO_SEQ]))

@@ -53,11 +53,17 @@ from mcp_server_compaction.protocol.compaction_call import (
     input_of_file,
     irreducible_lines,
     resumable_of,
+    what_was_undone,
     written_by,
 )
 from mcp_server_compaction.protocol.documents import own_constants, policies_document
 from mcp_server_compaction.protocol.writers import model_for
-from mcp_server_compaction.reading.text_source import find_session, short_pointer, short_session
+from mcp_server_compaction.reading.text_source import (
+    find_session,
+    open_source,
+    short_pointer,
+    short_session,
+)
 from mcp_server_compaction.viewer.formatting import plural
 
 _MAX_POINTERS = 3  # for each layer
@@ -134,6 +140,7 @@ class _Options:
     as_json: bool = False
     out: NewFile | None = None
     undo: int | None = None
+    restore: str | None = None
 
     @property
     def is_plan(self) -> bool:
@@ -193,6 +200,9 @@ async def _compact(options: _Options, config: Config) -> _Outcome:
             if options.format:
                 given = replace(given, format=options.format)
             request = await to_thread.run_sync(partial(_request, options, given, config))
+            if options.restore is not None:
+                pointer = (await open_source(archive, options.restore)).pointer
+                request = replace(request, restore=pointer)
             to_format = options.to or RESUME_FORMATS.get(options.resume or "")
             is_undo = options.mode == "undo"
             if not is_undo:
@@ -511,16 +521,20 @@ def undo(context: click.Context, /, **options: Any) -> None:
         resume: Write a new session that this host can continue (default: none).
         window (N): Refuse a list that does not fit a context window of N tokens (default: of the
             model).
+        restore (POINTER): Put only these messages or this output back into the list, in full,
+            instead of taking a compaction back (default: none).
         as_json: Print the receipt as JSON.
         out: Write the messages to this .json or .jsonl file (default: not written).
     """
     chosen = _Options(mode="undo", **options)
+    if chosen.undo is not None and chosen.restore is not None:
+        raise click.UsageError("Pass N or --restore POINTER, not both.")
     outcome = _run(chosen, config_of(context))
     if chosen.as_json:
         return
     result = outcome.result
     say(
-        f"Compaction {result.receipt['undone']} was taken back: {len(result.messages):,} messages, "
+        f"{what_was_undone(result)} The list has {len(result.messages):,} messages, "
         f"{result.tokens.after:,} tokens (up to {result.tokens.upper:,}). Nothing was deleted."
     )
     if chosen.out is not None:

@@ -205,6 +205,13 @@ async def resumable_of(
     return await to_thread.run_sync(write)
 
 
+def what_was_undone(result: CompactResult) -> str:
+    """Return a sentence that says what the mode "undo" changed."""
+    if pointer := result.receipt.get("restore"):
+        return f"{pointer} is back in the list in full."
+    return f"Compaction {result.receipt['undone']} was taken back, and everything since follows."
+
+
 def written_by(receipt: JsonObject) -> str | None:
     """Return the writer of the summary, with the name of its model. None without a summary."""
     writer: str | None = receipt.get("writer")

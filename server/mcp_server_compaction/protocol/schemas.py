@@ -158,6 +158,9 @@ class CompactOptions(Arguments):
     undo: NonNegativeInt | None = None
     """With mode=undo: the number of the compaction to take back, as in
     transcript://SESSION/receipts/NUMBER. By default the newest of the list."""
+    restore: str | None = None
+    """With mode=undo: the pointer of messages or of an output to put back into the list in full,
+    instead of taking a compaction back."""
 
 
 class PersistArguments(Arguments):

@@ -44,6 +44,7 @@ PAGES: tuple[tuple[str, str, web.Handler], ...] = (
     ("GET", "/sessions/{session_id}/compactions", compactions.compaction_list),
     ("GET", "/sessions/{session_id}/compactions/{number}", compactions.compaction),
     ("POST", "/sessions/{session_id}/compactions/{number:int}/undo", compactions.undo),
+    ("POST", "/sessions/{session_id}/put-back", compactions.undo),
     ("GET", "/sessions/{session_id}/undone", compactions.undone),
     ("GET", "/sessions/{session_id}/context", context_now.context_now),
     ("GET", "/sessions/{session_id}/export", storage.export),

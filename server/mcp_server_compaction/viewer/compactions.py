@@ -48,12 +48,8 @@ async def compaction_list(request: PageRequest) -> Page:
     document: JsonObject = {
         "session_id": info.session_id,
         "compactions": [
-            {
-                "number": number,
-                "time": iso_time(entry.timestamp_seconds),
-                "receipt": entry.receipt,
-            }
-            for number, entry in enumerate(stored)
+            {"number": n, "time": iso_time(entry.timestamp_seconds), "receipt": entry.receipt}
+            for n, entry in enumerate(stored)
         ][::-1],
     }
     # For the chart: number of messages, and tokens of the context before and after.
@@ -187,11 +183,12 @@ async def _read_raws(
 async def undo(request: PageRequest) -> Page | Response:
     """`POST /sessions/ID/compactions/N/undo`: undo compaction N and all later ones of the list.
 
-    A list that does not fit the window is refused with its figures; the form then asks for the
+    `POST /sessions/ID/put-back` with the field `pointer` puts only messages or an output back. A
+    list that does not fit the window is refused with its figures; the form then asks for the
     window, in tokens.
     """
     session_id = request.path("session_id")
-    number = int(request.http.path_params["number"])
+    number = request.http.path_params.get("number")
     info = await request.archive.session_info(session_id)
     form = await request.form()
     receipts = await request.archive.receipts(session_id)
@@ -201,6 +198,7 @@ async def undo(request: PageRequest) -> Page | Response:
     undo_request = CompactRequest(
         mode="undo",
         undo=number,
+        restore=form.get("pointer"),
         session_id=session_id,
         format=format,
         model=counted_model(newest) or request.config.model,
@@ -211,7 +209,8 @@ async def undo(request: PageRequest) -> Page | Response:
         await compact(context, undo_request, archive=request.archive)
     except SettingsError as error:
         document = {"session_id": session_id, "number": number, "error": str(error)}
-        return Page("undo.html", document, {"info": info, "window": window}, status=409)
+        values = {"info": info, "window": window, "pointer": undo_request.restore}
+        return Page("undo.html", document, values, status=409)
     return RedirectResponse(f"/sessions/{session_id}/undone", 303)
 
 

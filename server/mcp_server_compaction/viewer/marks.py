@@ -26,6 +26,7 @@ class Compaction:
         removed: First and last number of each range of messages that it removed.
         shortened: Numbers of the messages that it shortened.
         outputs: IDs of the outputs that it moved to the archive.
+        restored: Numbers of messages, and IDs of outputs, that were put back later.
     """
 
     number: int
@@ -38,6 +39,7 @@ class Compaction:
     removed: tuple[tuple[int, int], ...]
     shortened: frozenset[int]
     outputs: frozenset[str]
+    restored: frozenset[int | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def undone_times(stored: Sequence[StoredReceipt]) -> dict[int, float]:
     return {
         number: entry.timestamp_seconds
         for n, entry in enumerate(stored)
-        if entry.receipt.get("status") == "undone"
+        if "undone" in entry.receipt
         for number in range(entry.receipt["undone"], n)
     }
 
@@ -88,6 +90,12 @@ async def read_compactions(archive: Archive, session_id: str) -> list[Compaction
             tuple(_removed_ranges(receipt)),
             shortened.get(number, frozenset()),
             frozenset(p for edit in receipt["edits"] for p in edit["pointers"]),
+            frozenset(
+                name
+                for later in stored[number + 1 :]
+                if "restore" in later.receipt
+                for name in (later.receipt["restore"], *later.receipt["restored_messages"])
+            ),
         )
         for number, entry in enumerate(stored)
         for receipt in [entry.receipt]
@@ -110,7 +118,7 @@ def _removed_ranges(receipt: JsonObject) -> Iterator[tuple[int, int]]:
 
 def mark_of(seq: int, compactions: Sequence[Compaction]) -> Mark:
     """Return what became of a message: the first compaction that removed it, else shortened it."""
-    active = [compaction for compaction in compactions if not compaction.is_undone]
+    active = [c for c in compactions if not c.is_undone and seq not in c.restored]
     for compaction in active:
         if any(first <= seq <= last for first, last in compaction.removed):
             return Mark("removed", compaction)
@@ -122,6 +130,6 @@ def mark_of(seq: int, compactions: Sequence[Compaction]) -> Mark:
 
 def output_mark(output_id: str, compactions: Sequence[Compaction]) -> Mark | None:
     """Return the first compaction that moved an output to the archive, or None."""
-    active = [compaction for compaction in compactions if not compaction.is_undone]
+    active = (c for c in compactions if not c.is_undone and output_id not in c.restored)
     found = next((c for c in active if output_id in c.outputs), None)
     return None if found is None else Mark("removed", found)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import anyio
 from anyio.abc import TaskGroup
-from context_compaction import reporting_work
+from context_compaction import JsonObject, reporting_work
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -23,12 +23,12 @@ class _Work:
 
     Attributes:
         done: Set when the work has ended.
-        figures: How many units are done, how many there are, and their name.
+        figures: How many units are `done`, how many there are in `total`, and the `unit`.
         result: The page, or the unexpected error that ended the work; None before the end.
     """
 
     done: anyio.Event = field(default_factory=anyio.Event)
-    figures: tuple[int, int, str] = (0, 0, "")
+    figures: JsonObject = field(default_factory=JsonObject)
     result: Response | Exception | None = None
 
     async def run(self, make: Callable[[], Awaitable[Response]]) -> None:
@@ -41,7 +41,7 @@ class _Work:
         self.done.set()
 
     def _report(self, done: int, total: int, unit: str) -> None:
-        self.figures = done, total, unit
+        self.figures = {"done": done, "total": total, "unit": unit}
 
 
 class LongPages:
@@ -92,7 +92,6 @@ def _shows_progress(request: Request) -> bool:
 
 
 def _progress_page(request: Request, work: _Work) -> Page:
-    document = dict(zip(("done", "total", "unit"), work.figures, strict=True))
     values = {"address": f"{request.url.path}?{request.url.query}"}
     template = "progress_part.html" if "hx-request" in request.headers else "progress.html"
-    return Page(template, document, values, status=202)
+    return Page(template, work.figures, values, status=202)

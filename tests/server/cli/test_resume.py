@@ -218,6 +218,22 @@ def test_undo_writes_the_conversation_as_it_was_before_the_compaction(
     assert "no compaction that can be undone" in run("undo", path, code=1)["error"]
 
 
+def test_undo_restores_one_message_by_its_pointer(run: Run, home: Path, tmp_path: Path) -> None:
+    path = _session(home)
+    session_id = run("compact", path, "--mode", "full")["session_id"]
+    out = tmp_path / "restored.json"
+    restored = run("undo", session_id, "--restore", f"{session_id}/1", "--out", out)
+    assert restored["restore"] == f"transcript://{session_id}/messages/1"
+    assert 1 in restored["restored_messages"]
+    messages = json.loads(out.read_bytes())
+    assert conversation()[1] in messages
+    assert len(messages) < len(conversation())
+    again = run("undo", session_id, "--restore", f"{session_id}/1", code=1)
+    assert "Nothing to restore" in again["error"]
+    both = CliRunner().invoke(main, ["undo", session_id, "0", "--restore", f"{session_id}/1"])
+    assert both.exit_code == 2
+
+
 def test_undo_writes_a_session_that_the_host_can_continue(run: Run, home: Path) -> None:
     path = _session(home)
     run("compact", path, "--mode", "full")

@@ -115,6 +115,10 @@ async def test_undo_returns_the_list_before_the_compaction(config: Config) -> No
     async with connect(config) as client:
         first = await compact(client, messages=messages, session_id="s", mode="full")
         assert first["status"] == "compacted"
+        options = {"restore": "transcript://s/messages/1-1"}
+        restored = await compact(client, session_id="s", mode="undo", options=options)
+        assert messages[1] in restored["messages"]
+        assert f"{options['restore']} is back in the list" in restored["next_step"]
         undone = await compact(client, session_id="s", mode="undo", reply="messages")
         assert undone["messages"] == messages
         assert "Compaction 0 was taken back" in undone["next_step"]

@@ -45,9 +45,40 @@ async def test_undo_refuses_with_figures_when_the_list_does_not_fit(config: Conf
         assert "No compaction of this session was undone" in await site.html(
             "/sessions/small/undone"
         )
+        back = {"pointer": "transcript://small/messages/0-400"}
+        refused = await site.http.post("/sessions/small/put-back", data=back)
+        assert refused.status_code == 409
+        assert "Nothing was put back" in refused.text
+        assert f'value="{back["pointer"]}"' in refused.text
         larger = {"window": "200000"}
         accepted = await site.http.post("/sessions/small/compactions/0/undo", data=larger)
         assert accepted.status_code == 303
+
+
+async def test_message_is_put_back_into_the_context(site: Site) -> None:
+    address = "/sessions/main?at=2"
+    shown = (await site.json(address))["messages_shown"]
+    [removed] = [m for m in shown if m["seq"] == 2]
+    assert removed["state"] == "removed"
+    page = await site.html(address)
+    assert 'href="/sessions/main/messages/2/0" aria-label="Restore message 2"' in page
+    page = await site.html("/sessions/main/messages/2/0")
+    pointer = "transcript://main/messages/2-2"
+    assert 'action="/sessions/main/put-back"' in page
+    assert f'name="pointer" value="{pointer}"' in page
+    reply = await site.http.post("/sessions/main/put-back", data={"pointer": pointer})
+    assert (reply.status_code, reply.headers["location"]) == (303, "/sessions/main/undone")
+    page = await site.html("/sessions/main/undone")
+    assert "Restored in the context" in page
+    assert "Nothing was deleted" in page
+    assert removed["message"] in json.loads(await site.html("/sessions/main/download?as=context"))
+    states = {m["seq"]: m["state"] for m in (await site.json(address))["messages_shown"]}
+    assert states[2] == "in context"
+    assert states[0] == "removed", "only this message and its results came back"
+    assert "messages were put back" in await site.html("/sessions/main/compactions")
+    assert (await site.http.post("/sessions/main/compactions/1/undo")).status_code == 303
+    again = await site.http.post("/sessions/main/put-back", data={"pointer": "o_" + "0" * 24})
+    assert again.status_code == 404
 
 
 async def test_undo_is_refused_when_it_comes_from_another_origin(site: Site) -> None:

@@ -42,6 +42,7 @@ from mcp_server_compaction.protocol.compaction_call import (
     input_of_file,
     irreducible_lines,
     resumable_of,
+    what_was_undone,
     written_by,
 )
 from mcp_server_compaction.protocol.deps import Deps, RequestContext
@@ -380,9 +381,8 @@ async def _program_reply(
         ]
         reply.next_step = _NOTES["apply"]
     if result.status == "undone":
-        reply.next_step = _NOTES["undone"].format(result.receipt["undone"]) + (
-            reply.next_step or ""
-        )
+        undone = _NOTES["undone"].format(what_was_undone(result))
+        reply.next_step = undone + (reply.next_step or "")
     elif reply.next_step and result.recognised and result.changed and not result.layers:
         reply.next_step = _NOTES["already_compacted"].format(result.recognised) + reply.next_step
     return structured(reply, lists=lists)
