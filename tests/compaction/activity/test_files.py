@@ -176,6 +176,14 @@ def test_edit_is_applied_in_the_argument_names_of_each_host(
     assert (file.text, file.unsure_since, file.was_written) == (text, None, True)
 
 
+def test_parts_are_joined_when_they_touch() -> None:
+    more = "\n\n... (2 more lines not shown. Use offset=3 to continue reading)"
+    first = answered("1", "read", f"one\ntwo{more}", path="a.py", offset=1, limit=2)
+    rest = answered("2", "read", "three\n", path="a.py", offset=3, limit=9)
+    assert [(p.start_line, p.text) for p in followed(first).parts] == [(1, "one\ntwo")]
+    assert followed(first, rest).text == "one\ntwo\nthree\n"
+
+
 @pytest.mark.parametrize(
     ("path", "shown"),
     [
