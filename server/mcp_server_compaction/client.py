@@ -16,7 +16,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
 from context_compaction import CompactionError, is_prompt_too_long
 
@@ -38,6 +38,17 @@ class ToolSession(Protocol):
     def call_tool(self, name: str, arguments: Json, /) -> Awaitable[Any]:
         """Call a tool by name."""
         ...
+
+
+class CallArguments(TypedDict, total=False):
+    """Arguments of `compact_messages` that stay the same for all calls."""
+
+    session_id: str | None
+    context_window: int | None
+    target_tokens: int | None
+    policy: str | None
+    summarizer: Literal["auto", "extractive", "model", "sampling"] | None
+    instructions: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +99,10 @@ class CompactionClient:
         self,
         server: ToolSession | CallTool,
         *,
-        session_id: str | None = None,
-        context_window: int | None = None,
-        target_tokens: int | None = None,
-        policy: str | None = None,
-        summarizer: Literal["auto", "extractive", "anthropic", "sampling"] | None = None,
-        instructions: str | None = None,
         options: Mapping[str, Any] | None = None,
+        **arguments: Unpack[CallArguments],
     ) -> None:
         self._call_tool = cast("CallTool", getattr(server, "call_tool", server))
-        arguments = {
-            "session_id": session_id,
-            "context_window": context_window,
-            "target_tokens": target_tokens,
-            "policy": policy,
-            "summarizer": summarizer,
-            "instructions": instructions,
-        }
         self._arguments: Json = {
             name: value for name, value in arguments.items() if value is not None
         }

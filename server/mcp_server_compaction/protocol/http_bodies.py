@@ -42,28 +42,10 @@ class Lists:
 
 def json_bodies(app: ASGIApp) -> ASGIApp:
     """Return `app` behind a middleware that limits and decodes the bodies of requests."""
-    return RequestBodyLimitMiddleware(_JsonBodies(app), MAX_BODY_BYTES)
 
-
-def arguments_of(request: Any, arguments: JsonObject) -> JsonObject:
-    """Return the arguments of a tool call, with the lists of its HTTP request (None on stdio)."""
-    lists: Lists | None = None if request is None else request.scope.get(LISTS)
-    return arguments if lists is None else arguments | lists.arguments
-
-
-def size_of(request: Any) -> int:
-    """Return the size of a request's body in bytes. 0 on stdio."""
-    lists: Lists | None = None if request is None else request.scope.get(LISTS)
-    return 0 if lists is None else lists.body_bytes
-
-
-class _JsonBodies:
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def decoded(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST":
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
         if Headers(scope=scope).get("content-encoding", "identity") != "identity":
             refusal = PlainTextResponse("Send the body without a Content-Encoding.", 415)
@@ -89,7 +71,21 @@ class _JsonBodies:
         async def receive_rest() -> Message:
             return messages.pop() if messages else await receive()
 
-        await self._app(scope, receive_rest, send)
+        await app(scope, receive_rest, send)
+
+    return RequestBodyLimitMiddleware(decoded, MAX_BODY_BYTES)
+
+
+def arguments_of(request: Any, arguments: JsonObject) -> JsonObject:
+    """Return the arguments of a tool call, with the lists of its HTTP request (None on stdio)."""
+    lists: Lists | None = None if request is None else request.scope.get(LISTS)
+    return arguments if lists is None else arguments | lists.arguments
+
+
+def size_of(request: Any) -> int:
+    """Return the size of a request's body in bytes. 0 on stdio."""
+    lists: Lists | None = None if request is None else request.scope.get(LISTS)
+    return 0 if lists is None else lists.body_bytes
 
 
 def _without_lists(body: bytes) -> tuple[bytes, JsonObject] | Refusal:

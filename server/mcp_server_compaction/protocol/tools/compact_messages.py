@@ -372,12 +372,8 @@ async def _program_reply(
     elif result.changed and kind == "edits":
         # `asdict` would copy the messages.
         lists["edits"] = [
-            {
-                "start": splice.start,
-                "delete_count": splice.delete_count,
-                "insert": list(splice.insert),
-            }
-            for splice in splices
+            {"start": at.start, "delete_count": at.delete_count, "insert": list(at.insert)}
+            for at in splices
         ]
         reply.next_step = _NOTES["apply"]
     if result.status == "undone":

@@ -25,43 +25,34 @@ async def persist_large_output(
     if text is None:
         text = await deps.config.roots.read_text(arguments.path or "")
     tokens = await to_thread.run_sync(partial(count_text, text, deps.config.model))
-    if threshold_tokens is not None and tokens < threshold_tokens:
-        return structured(
-            PersistReply(
-                persisted=False,
-                tokens=tokens,
-                size_chars=len(text),
-                threshold_tokens=threshold_tokens,
-                note="Nothing was stored, because the output is smaller than threshold_tokens. "
-                "Keep the output, or call again without threshold_tokens to store it.",
-            )
+    is_small = threshold_tokens is not None and tokens < threshold_tokens
+    reply = PersistReply(
+        persisted=not is_small,
+        tokens=tokens,
+        size_chars=len(text),
+        threshold_tokens=threshold_tokens,
+    )
+    if is_small:
+        reply.note = (
+            "Nothing was stored, because the output is smaller than threshold_tokens. Keep the "
+            "output, or call again without threshold_tokens to store it."
         )
+        return structured(reply)
     archive = await deps.archive()
-    size_chars = len(text)
     if archive.redaction == "on":  # so that the preview shows no secret
         text = await to_thread.run_sync(redact, text)
     blob = make_blob(text, tool_name=arguments.tool_name, call_id=arguments.tool_call_id)
-    session_id = arguments.session_id or OUTPUTS_SESSION
-    await archive.commit(session_id, blobs=[blob])
-    await deps.changes.listed(context.session, session_id)
-    info = await archive.output_info(blob.output_id)
+    reply.session_id = arguments.session_id or OUTPUTS_SESSION
+    await archive.commit(reply.session_id, blobs=[blob])
+    await deps.changes.listed(context.session, reply.session_id)
     preview_chars = arguments.preview_chars
     if preview_chars is None:
         preview_chars = Settings().preview_chars
-    return structured(
-        PersistReply(
-            persisted=True,
-            tokens=tokens,
-            size_chars=size_chars,
-            threshold_tokens=threshold_tokens,
-            output_id=blob.output_id,
-            size_bytes=len(blob.data),
-            line_count=info.line_count,
-            session_id=session_id,
-            marker=marker_of(blob, text, arguments.tool_name or UNNAMED_TOOL, preview_chars),
-        ),
-        truncate=False,  # because the caller puts the marker into its context
-    )
+    reply.output_id, reply.size_bytes = blob.output_id, len(blob.data)
+    reply.line_count = (await archive.output_info(blob.output_id)).line_count
+    reply.marker = marker_of(blob, text, arguments.tool_name or UNNAMED_TOOL, preview_chars)
+    # The marker is whole, because the caller puts it into its context.
+    return structured(reply, truncate=False)
 
 
 def count_text(text: str, model: str | None) -> int:
