@@ -26,7 +26,6 @@ from context_compaction.summarizers.instructions.own_words import OMISSION, own_
 from context_compaction.summarizers.instructions.sentences import (
     Sentence,
     Sign,
-    join_wrapped_lines,
     lower_case,
     sentences_of,
     sign_pattern,
@@ -160,7 +159,7 @@ def find_instructions(
 
 def instructions_in(text: str) -> tuple[UserInstruction, ...]:
     """Return the sentences of `text` by any author, ranked like sentences of the user."""
-    message = Message("user", (Text(join_wrapped_lines(text), author="user"),))
+    message = Message("user", (Text(text, author="user"),))
     return find_instructions((message,), is_typed=False).candidates
 
 
@@ -375,8 +374,11 @@ def _withdraws(new: _Content, old: _Content) -> bool:
     denied = [part for part in new.denied if part and part <= old.terms]
     if has_other_value and new.words & old.words and any(part & old.values for part in denied):
         return True  # "The default is 8, not 5."
-    if not old.denied and any(old.terms - part <= new.terms for part in denied):
-        return True  # "Use spaces instead of tabs."
+    if not old.denied and any(
+        old.terms - part <= new.terms or (new.corrects and 2 * len(part) > len(old.terms) > 2)
+        for part in denied
+    ):
+        return True  # "Use spaces instead of tabs.", "No more deploys on Fridays."
     subject = old.words - subject_words(" ".join(missing_values))
     is_corrected = new.corrects and has_other_value and len(missing_values) == 1
     # A long sentence also has the words of a short one by chance.

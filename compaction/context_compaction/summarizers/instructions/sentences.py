@@ -178,21 +178,6 @@ def _sentences(text: str, is_typed: bool) -> Sequence[Sentence]:
     return tuple(sentences)
 
 
-def join_wrapped_lines(text: str) -> str:
-    """Return a document with each paragraph on one line, without breaks made at a margin."""
-    lines = [line.rstrip() for line in text.split("\n")]
-    pieces = lines[:1]
-    for previous, line in pairwise(lines):
-        starts_block = _is_block(previous) or _is_block(line) or _LIST_MARK.match(line.lstrip())
-        pieces += ("\n" if starts_block else " ", line)
-    return "".join(pieces)
-
-
-def _is_block(line: str) -> bool:
-    content = line.lstrip()
-    return not content or content.startswith(("#", "|", "<", ">", "```", "~~~"))
-
-
 def without_list_mark(text: str) -> str:
     """Return `text` without the bullet, number or quotation sign at its beginning."""
     return _LIST_MARK.sub("", text)
@@ -250,7 +235,8 @@ def _unwrapped(lines: Sequence[str]) -> Iterator[str]:
     """Yield the lines, and join a line that was broken at the margin with the next one."""
     joined = ""
     for line in map(str.strip, lines):
-        if len(joined) >= 50 and joined[-1].isalpha() and line[:1].islower():
+        is_broken = len(joined) >= 50 and (joined[-1].isalpha() or joined[-1] in ",;—–-")
+        if is_broken and line[:1].islower():
             joined += f" {line}"
             continue
         if joined:
