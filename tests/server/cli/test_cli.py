@@ -329,6 +329,11 @@ def test_compact_prints_short_pointers_that_read_accepts(run: Run, transcript: P
     assert f"{session[:-1]}d" in error
 
 
+def test_compact_lists_the_pieces_that_cannot_shrink(run: Run, transcript: Path) -> None:
+    result = run("compact", transcript, "--target", "20", "--pin", "Never touch the ledger. " * 40)
+    assert "tokens" in result.stdout.partition("Does not fit")[2]
+
+
 def test_token_commands_create_list_and_revoke_tokens(run: Run) -> None:
     assert "Tenant acme has no tokens" in run("token", "list", "--tenant", "acme").stderr
     for days in ("nan", "1e300", "0", "-1"):
@@ -339,6 +344,12 @@ def test_token_commands_create_list_and_revoke_tokens(run: Run) -> None:
     assert "secret_hash" not in token
     assert token["token_id"] in run("token", "revoke", token["token_id"]).stdout
     assert run("token", "list").stdout == ""
+
+
+def test_policies_lists_names_and_constants(run: Run) -> None:
+    assert "trigger_tokens=50000" in run("policies").stdout
+    document = json.loads(run("policies", "--json").stdout)
+    assert "default" in [policy["name"] for policy in document["policies"]]
 
 
 def test_commands_that_serve_nothing_do_not_import_mcp() -> None:
@@ -380,3 +391,9 @@ def test_search_prints_equal_passages_once(run: Run, tmp_path: Path) -> None:
     lines = run("search", "INV-4711 invoices March rounded", "--role", "user").stdout.split("\n")
     assert sum("rounded wrongly" in line for line in lines) == 1
     assert sum("same text as" in line for line in lines) == 1
+
+
+def test_help_lists_each_command_with_a_whole_sentence(run: Run) -> None:
+    commands = run("--help").stdout.partition("Commands:")[2]
+    assert "..." not in commands
+    assert "Archive session files of Claude Code, Codex and pi" in " ".join(commands.split())

@@ -1,5 +1,6 @@
 """Large outputs are stored in the archive and read back without any change."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.server.helpers import (
     Json,
     answer_of,
     connect,
+    conversation,
     error_of,
     output,
     parsed,
@@ -70,6 +72,29 @@ async def test_pattern_returns_numbered_lines_with_context(config: Config) -> No
     assert [line.split(" ")[0] for line in lines] == [
         "49-line", "50:line", "51-line", "--", "2999-line", "3000:line", "3001-line",
     ]  # fmt: skip
+
+
+async def test_pattern_returns_matches_in_pages_when_the_limit_is_reached(config: Config) -> None:
+    async with connect(config) as client:
+        output_id = (await _persist(client, BIG))["output_id"]
+        seen: list[int] = []
+        arguments: Json = {
+            "output_id": output_id,
+            "pattern": r"_1_\d*99 ",
+            "context": 0,
+            "limit": 20,
+        }
+        while True:
+            result = await client.call_tool("read_persisted_output", arguments)
+            assert len(text_of(result)) <= MAX_CHARS
+            seen += [
+                int(line.split(":")[0]) for line in text_of(result).split("\n") if line != "--"
+            ]
+            note = text_of(result, 1)
+            if "start_line=" not in note:
+                break
+            arguments["start_line"] = int(note.rpartition("start_line=")[2].split(".")[0])
+    assert seen == [number for number in range(1, 4_001) if number % 100 == 99]
 
 
 async def test_pattern_is_stopped_when_it_takes_exponential_time(
@@ -151,3 +176,26 @@ async def test_read_returns_the_exact_part_or_an_error_that_explains_its_absence
     else:
         assert text in text_of(result)
         assert note in text_of(result) + text_of(result, 1)
+
+
+async def test_read_returns_messages_as_exact_json_lines(config: Config) -> None:
+    messages = conversation(calls=3)
+    async with connect(config) as client:
+        session_id = answer_of(
+            await client.call_tool("compact_messages", {"messages": messages, "mode": "record"})
+        )["session_id"]
+        last = len(messages) - 1
+        read = ""
+        for _ in range(100):
+            result = await client.call_tool(
+                "read_persisted_output",
+                {
+                    "output_id": f"transcript://{session_id}/messages/0-{last}",
+                    "as_json": True,
+                    "offset": len(read),
+                },
+            )
+            read += text_of(result)
+            if "End of text" in text_of(result, 1):
+                break
+    assert [json.loads(line) for line in read.splitlines()] == messages
