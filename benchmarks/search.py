@@ -29,8 +29,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from context_compaction import formats
 from context_compaction.archive.local.archive import LocalArchive, open_archive
 from context_compaction.archive.local.index import IndexRows, SearchIndex
-from context_compaction.archive.search.filters import Check, RowsOf
-from context_compaction.archive.search.words import search
+from context_compaction.archive.search.filters import Check, RowsOf, filter_of
+from context_compaction.archive.search.patterns import scan
+from context_compaction.archive.search.words import words_page
 from context_compaction.archive.values import Query, SearchPage
 
 T = TypeVar("T")
@@ -243,11 +244,18 @@ def ask_all(index: SearchIndex, plain: sqlite3.Connection, folder: Path) -> None
 
 def page_of(index: SearchIndex, query: Query) -> SearchPage:
     """Return the first page of hits."""
+    allowed = filter_of(query)
 
-    async def on_rows(work: Callable[[RowsOf, Check], T], limit: Callable[[], Check]) -> T:  # noqa: ARG001
-        return index.run(lambda connection: work(partial(IndexRows, index, connection), no_check))
+    def page(connection: sqlite3.Connection) -> SearchPage:
+        rows_of = partial(IndexRows, index, connection)
+        return words_page(query, rows_of(allowed), rows_of(allowed.everything), no_check)
 
-    return anyio.run(partial(search, query, None, on_rows))
+    async def on_rows(work: Callable[[RowsOf, Check], T], limit: Callable[[], Check]) -> T:
+        return index.run(lambda connection: work(partial(IndexRows, index, connection), limit()))
+
+    if query.kind != "regex":
+        return index.run(page)
+    return anyio.run(partial(scan, query, allowed, on_rows))
 
 
 def no_check() -> None:

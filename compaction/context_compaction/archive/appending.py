@@ -10,6 +10,7 @@ from math import isfinite
 from operator import itemgetter
 from typing import Any
 
+from context_compaction import errors
 from context_compaction.archive.documents import (
     role_of,
     text_size_chars,
@@ -21,12 +22,6 @@ from context_compaction.archive.records import Record, externalise
 from context_compaction.archive.transcript_state import TranscriptState
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.archive.values import NO_SEQ, AppendResult, ContextEntry, MatchedContext
-from context_compaction.errors import (
-    ArchiveDamagedError,
-    InvalidMessageError,
-    NotFoundError,
-    SettingsError,
-)
 from context_compaction.formats import FORMATS
 from context_compaction.messages.cache import json_key
 from context_compaction.messages.history_hash import ROOT, chain_hashes, content_hash
@@ -113,7 +108,7 @@ def append(
         if name is not None:
             store.check_id(name)
     if format not in FORMATS:
-        raise SettingsError(f"Unknown format {format!r}. Use one of: {', '.join(FORMATS)}.")
+        raise errors.SettingsError(f"Unknown format {format!r}. Use one of: {', '.join(FORMATS)}.")
     given, sessions = _GivenList(store, messages, format, after), store.sessions
     state = sessions.state(session_id)
     number = state.next_number
@@ -155,7 +150,7 @@ class _GivenList:
         """
         after = self._after
         if not state.tree.holds(after):
-            raise NotFoundError(
+            raise errors.NotFoundError(
                 f"The session has no branch {after!r}. Pass the whole message list instead."
             )
         # Hashes are those of the stored messages, so that a list that was read back is known.
@@ -235,7 +230,7 @@ class _GivenList:
                     raw = self._store.raws(state, [entry.seq])[0] if raw is None else raw
                     entry = ContextEntry(entry.seq, raw, entry.source_seq)
                 entries.append(entry)
-        except ArchiveDamagedError:
+        except errors.ArchiveDamagedError:
             return None  # the list itself is complete, and is compacted again
         return MatchedContext(match.message_count, tuple(entries), match.heads, match.stored.end)
 
@@ -302,7 +297,7 @@ def _hash_source(
         InvalidMessageError: The message cannot be written as JSON.
     """
     if source is None:
-        raise SettingsError(
+        raise errors.SettingsError(
             f"Message {index} has no source, so there is no object of the host to archive. "
             "Append messages as they were parsed, before any layer runs."
         )
@@ -311,10 +306,10 @@ def _hash_source(
         return key, contents.get(key) or content_hash(source, key)
     except (TypeError, ValueError) as error:
         problem = f"it cannot be written as JSON ({error})"
-        raise InvalidMessageError(index, problem, "Pass plain JSON values only.") from error
+        raise errors.InvalidMessageError(index, problem, "Pass plain JSON values only.") from error
     except RecursionError:
         problem = "it nests too deeply to be written as JSON"
-        raise InvalidMessageError(index, problem, "Pass flatter JSON.") from None
+        raise errors.InvalidMessageError(index, problem, "Pass flatter JSON.") from None
 
 
 def _typed_words(message: Message) -> str:

@@ -4,7 +4,7 @@ A compaction stores the context that it left, with the branch that it was made f
 that starts with the messages of that branch continues from the context instead.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
@@ -13,7 +13,6 @@ from context_compaction.archive.histories import HistoryTree, MissingHistoryErro
 from context_compaction.archive.records import LoggedRecord
 from context_compaction.archive.values import NO_SEQ
 from context_compaction.messages.history_hash import ROOT, chain_hashes
-from context_compaction.messages.model import JsonObject
 
 # A list may continue from any of the newest contexts, because agents may share a session.
 _TRIED_CONTEXTS = 4
@@ -32,20 +31,22 @@ class StoredContext:
 
     Attributes:
         number: Number of its record.
+        record: Its record.
         end: Chain hash after its last entry.
         histories: Chain hashes of the lists that it was made from: the caller's list, and if that
             started with another context's originals, the list with that context instead.
     """
 
     number: int
+    record: LoggedRecord
     end: str
     histories: tuple[str, ...]
 
-    @classmethod
-    def made_from(cls, head: JsonObject, number: int, end: str = "") -> "StoredContext":
-        """Return the context of a record, given the record's head and number."""
-        histories = (str(head["of"]), str(head["listed"]))
-        return cls(number, end, tuple(name for name in histories if name != ROOT))
+    @property
+    def entries(self) -> list[Any]:
+        """Its entries, as `records.py` describes them."""
+        entries: list[Any] = self.record.head["entries"]
+        return entries
 
     @property
     def is_undo(self) -> bool:
@@ -81,15 +82,13 @@ class StoredContexts:
 
     Attributes:
         tree: The branches of the session.
-        records: Records of the contexts by their numbers.
-        newest: The context that was stored last.
+        all: The contexts by the numbers of their records.
         by_history: For the chain hash of a list, the newest context that was made from the list.
         by_end: The contexts by the chain hash of their own entries.
     """
 
     tree: HistoryTree
-    records: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
-    newest: StoredContext | None = None
+    all: dict[int, StoredContext] = field(default_factory=dict[int, StoredContext])
     by_history: dict[str, StoredContext] = field(default_factory=dict[str, StoredContext])
     by_end: dict[str, StoredContext] = field(default_factory=dict[str, StoredContext])
 
@@ -97,24 +96,15 @@ class StoredContexts:
         """Add the context of a record."""
         head = record.head
         end = self.tree.add_context(head["entries"], number, head["of"])
-        stored = StoredContext.made_from(head, number, end)
-        self.records[number] = record
-        if self.newest is None or self.newest.number < number:
-            self.newest = stored
-        self.by_end[end] = stored
-        for name in stored.histories:
+        histories = tuple(name for name in (head["of"], head["listed"]) if name != ROOT)
+        self.all[number] = self.by_end[end] = stored = StoredContext(number, record, end, histories)
+        for name in histories:
             if name not in self.by_history or self.by_history[name].number < number:
                 self.by_history[name] = stored
 
-    def all(self) -> Iterator[StoredContext]:
-        """Yield each context that a list can continue, oldest first."""
-        known = (*self.by_history.values(), *self.by_end.values())
-        yield from sorted({*known}, key=lambda stored: stored.number)
-
-    def entries_of(self, stored: StoredContext) -> list[Any]:
-        """Return the entries of a context as its record has them."""
-        entries: list[Any] = self.records[stored.number].head["entries"]
-        return entries
+    def newest_first(self) -> list[StoredContext]:
+        """Return all contexts, newest first."""
+        return sorted(self.all.values(), key=lambda stored: -stored.number)
 
     def match(
         self,
@@ -149,7 +139,7 @@ class StoredContexts:
             if match is not None and stored.number <= match.stored.number:
                 break
             shift = 0 if match is None else match.message_count - match.entry_count
-            made = [str(content) for content, *_ in self.entries_of(stored)]
+            made = [str(content) for content, *_ in stored.entries]
             contents = [*made, *contents[count:]]
             chain = chain_hashes(contents)
             heads = tuple(chain[: len(made)])
@@ -203,7 +193,7 @@ class StoredContexts:
         contents: Sequence[str],
         chain: Sequence[str],
     ) -> ContextMatch | None:
-        entries = self.entries_of(stored)
+        entries = stored.entries
         names = chain_hashes([str(content) for content, *_ in entries])
         made = {name for name, entry in zip(names, entries, strict=True) if entry[1] == NO_SEQ}
         originals = self._originals(history)
@@ -312,7 +302,7 @@ class StoredContexts:
             ArchiveDamagedError: A message or context of the branch cannot be read.
         """
         ends, head = self.tree.ends(), ROOT
-        newest = self.newest
+        newest = self.all.get(max(self.all, default=-1))
         if newest is not None and newest.number > self.tree.newest:
             starts = {newest.end, *newest.histories}
             ends = [name for name in ends if not starts.isdisjoint(self.tree.names(name))]

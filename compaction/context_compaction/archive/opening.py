@@ -14,8 +14,6 @@ from context_compaction.archive.values import SessionInfo, shown_address
 from context_compaction.errors import ArchiveError, SettingsError
 from context_compaction.redaction import RedactionMode
 
-_CALL_RECORDS = 1_000
-
 Report = Callable[[SessionInfo, int], None]
 
 
@@ -108,7 +106,7 @@ async def _copy(source: Archive, target: Archive, session: SessionInfo) -> tuple
         ArchiveError: A record of the target differs from the source.
     """
     name, count, new_count = session.session_id, 0, 0
-    while part := await source.records(name, after=count, limit=_CALL_RECORDS):
+    while part := await source.records(name, after=count):
         new_count += await target.add_records(
             name, part, after=count, parent_session_id=session.parent_session_id
         )

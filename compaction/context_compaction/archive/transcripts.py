@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
+from context_compaction import errors
 from context_compaction.archive.contexts import ContextMatch, StoredContext
 from context_compaction.archive.documents import told_by_output
 from context_compaction.archive.histories import MessageNode, Node
@@ -33,13 +34,6 @@ from context_compaction.archive.values import (
     OutputInfo,
     SessionInfo,
     StoredReceipt,
-)
-from context_compaction.errors import (
-    ArchiveDamagedError,
-    ArchiveError,
-    NotFoundError,
-    QueryError,
-    SettingsError,
 )
 from context_compaction.messages.edits import Blob
 from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hashes
@@ -70,7 +64,7 @@ class TranscriptStore(Generic[S]):
         """
         state = self.sessions.state(check_session_id(session_id))
         if not state.exists:
-            raise NotFoundError.of_session(session_id)
+            raise errors.NotFoundError.of_session(session_id)
         return state
 
     def stored_form(self, raw: Any) -> Any:
@@ -169,7 +163,7 @@ class TranscriptStore(Generic[S]):
         for entry in context:
             message = state.messages.get(entry.seq) if entry.seq != NO_SEQ else None
             if entry.seq != NO_SEQ and message is None:
-                raise NotFoundError(
+                raise errors.NotFoundError(
                     f"The context refers to message {entry.seq}, which the session does not have. "
                     "Append the messages before you commit the context. If the session was deleted "
                     "meanwhile, call again."
@@ -217,7 +211,7 @@ class TranscriptStore(Generic[S]):
         nodes, match = contexts.current()
         contents = [node.content for _, node in nodes]
         if match is not None:
-            entries = contexts.entries_of(match.stored)[match.stored_lead : match.entry_count]
+            entries = match.stored.entries[match.stored_lead : match.entry_count]
             contents[match.lead : match.message_count] = [content for content, *_ in entries]
         return (ROOT, *chain_hashes(contents))[-1]
 
@@ -247,7 +241,7 @@ class TranscriptStore(Generic[S]):
             ArchiveDamagedError: A part of the branch cannot be read.
         """
         if not 0 <= start <= stop:
-            raise QueryError(
+            raise errors.QueryError(
                 f"Invalid message range {start} to {stop}. Use a start from 0 and a stop that is "
                 "not smaller, such as 3 to 7."
             )
@@ -280,7 +274,7 @@ class TranscriptStore(Generic[S]):
                 break
             try:
                 branches.append(self.history(session_id, name))
-            except ArchiveDamagedError:
+            except errors.ArchiveDamagedError:
                 continue  # `health` reports the damage
         return branches, len(names)
 
@@ -322,17 +316,17 @@ class TranscriptStore(Generic[S]):
         state = self.existing(session_id)
         numbers = sorted(state.receipts)
         if not -len(numbers) <= number < len(numbers):
-            raise NotFoundError(
+            raise errors.NotFoundError(
                 f"Session {session_id} has no receipt {number}. It has {len(numbers)} receipts, "
                 "numbered from 0, or from -1 backwards."
             )
         number = numbers[number]
         # One call writes the receipt and then its context.
-        context = state.contexts.records.get(number + 1)
+        context = state.contexts.all.get(number + 1)
         if context is None:
             nodes = [*state.tree.walk(state.receipts[number].head.get("of", ROOT))][::-1]
             return CompactedLists(tuple(self._entries(state, nodes)), None)
-        nodes = self._nodes_before(state, StoredContext.made_from(context.head, number + 1))
+        nodes = self._nodes_before(state, context)
         after = tuple(entry for _, entry in self._entries_of(state, context))
         return CompactedLists(tuple(self._entries(state, nodes)), after)
 
@@ -342,10 +336,10 @@ class TranscriptStore(Generic[S]):
         Messages are named by the numbers of their originals.
         """
         state = self.existing(session_id)
-        contexts = state.contexts.records
+        contexts = state.contexts.all
         shortened: dict[int, frozenset[int]] = {}
         for index, number in enumerate(sorted(state.receipts)):
-            entries = contexts[number + 1].head["entries"] if number + 1 in contexts else ()
+            entries = contexts[number + 1].entries if number + 1 in contexts else ()
             sources = (entry[2] for entry in entries if entry[1] == NO_SEQ)
             shortened[index] = frozenset(seq for seq in sources if seq != NO_SEQ)
         return shortened
@@ -371,7 +365,7 @@ class TranscriptStore(Generic[S]):
         contexts, receipts = state.contexts, sorted(state.receipts)
         nodes = [next(state.tree.walk(name)) for name in heads]
         # Each context is tried once, the newest first, because a later list contains earlier ones.
-        for stored in reversed([*contexts.all()]):
+        for stored in contexts.newest_first():
             if stored.is_undo:
                 continue
             index = max((i for i, (name, _) in enumerate(nodes) if name == stored.end), default=-1)
@@ -385,7 +379,7 @@ class TranscriptStore(Generic[S]):
                 break
         else:
             what = "no compaction" if number is None else f"no compaction {number}"
-            raise NotFoundError(
+            raise errors.NotFoundError(
                 f"This list of session {session_id} went through {what} that can be undone. See "
                 "the compactions with: mcp-server-compaction view, or read "
                 f"transcript://{session_id}/receipts"
@@ -417,7 +411,7 @@ class TranscriptStore(Generic[S]):
             return [*tree.walk(listed)][::-1]
         nodes = [*tree.walk(stored.histories[0])][::-1]
         indexes = {name: index for index, (name, _) in enumerate(nodes)}
-        for earlier in reversed([*contexts.all()]):
+        for earlier in contexts.newest_first():
             index = max((indexes.get(name, -1) for name in earlier.histories), default=-1)
             if earlier.number < stored.number and index >= 0:
                 found = [*reversed([*tree.walk(earlier.end)]), *nodes[index + 1 :]]
@@ -434,20 +428,19 @@ class TranscriptStore(Generic[S]):
                 entries.append(ContextEntry(node.seq, {}, known_hash=node.content))
                 continue
             if node.number not in made:
-                record = state.contexts.records[node.number]
-                made[node.number] = dict(self._entries_of(state, record))
+                made[node.number] = dict(self._entries_of(state, state.contexts.all[node.number]))
             entries.append(made[node.number][name])
         return entries
 
     def entries_of_match(self, state: S, match: ContextMatch) -> list[ContextEntry]:
         """Return the entries that replace the start of a list; archived ones without `raw`."""
-        entries = self._entries_of(state, state.contexts.records[match.stored.number])
+        entries = self._entries_of(state, match.stored)
         return [entry for _, entry in entries[match.stored_lead : match.entry_count]]
 
-    def _entries_of(self, state: S, record: LoggedRecord) -> list[tuple[str, ContextEntry]]:
+    def _entries_of(self, state: S, stored: StoredContext) -> list[tuple[str, ContextEntry]]:
         """Return the entries of a stored context with their chain hashes."""
-        bodies = iter(self.body(state, record))
-        entries = record.head["entries"]
+        bodies = iter(self.body(state, stored.record))
+        entries = stored.entries
         names = chain_hashes([str(content) for content, *_ in entries])
         made = (next(bodies) if seq == NO_SEQ else {} for _, seq, *_ in entries)
         return [
@@ -488,7 +481,7 @@ class TranscriptStore(Generic[S]):
         """Return the messages with these numbers. Raise `ArchiveDamagedError` if one is missing."""
         nodes = [state.messages.get(seq) for seq in seqs]
         if None in nodes:
-            raise ArchiveDamagedError(
+            raise errors.ArchiveDamagedError(
                 f"Message {seqs[nodes.index(None)]} of session {state.session_id} is damaged. "
                 "Pass the whole message list again, which stores the message again."
             )
@@ -499,7 +492,7 @@ class TranscriptStore(Generic[S]):
         (body,) = self.sessions.bodies(state, [record])
         return body
 
-    def records(self, session_id: str, *, after: int, limit: int) -> list[CopiedRecord]:
+    def records(self, session_id: str, *, after: int, limit: int = 1_000) -> list[CopiedRecord]:
         """Return the session's records in order, without the first `after` records.
 
         At most `limit` records are returned, and fewer if they are large. The list is empty at the
@@ -546,13 +539,13 @@ class TranscriptStore(Generic[S]):
             sessions.secure(state)
             present = sessions.all_records(state)
             if len(present) < after:
-                raise SettingsError(
+                raise errors.SettingsError(
                     f"Session {session_id!r} has {len(present)} records in the target archive, so "
                     f"no record can follow record {after}. Copy the session from its start."
                 )
             known = self._copies(state, present[after:][: len(records)])
             if known != [*records[: len(known)]]:
-                raise ArchiveError(
+                raise errors.ArchiveError(
                     f"The target has a different session {session_id!r}: the records after {after} "
                     "are not equal. Nothing was overwritten. Delete the session from the target to "
                     "copy it."
@@ -582,7 +575,7 @@ def _is_stored(state: TranscriptState, head: JsonObject) -> bool:
     if known is None:
         return False
     if known.head["sha256"] != head["sha256"]:
-        raise ArchiveDamagedError(
+        raise errors.ArchiveDamagedError(
             f"Output {head['id']} of session {state.session_id} already has different content. "
             "Restore the archive from a backup."
         )

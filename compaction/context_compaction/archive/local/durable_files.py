@@ -20,7 +20,7 @@ LOCK_TIMEOUT_SECONDS = 20.0
 
 # EFBIG is the limit on the size of one file (`ulimit -f`), EDQUOT the user's disk quota.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_NOT_PERMITTED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+NOT_PERMITTED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 class MissingFileError(ArchiveError):
@@ -42,16 +42,6 @@ def explaining(path: Path, action: str) -> Generator[None]:
         raise kind(
             f"{reason}. Check that the folder exists and that you may read and write it."
         ) from error
-
-
-@contextmanager
-def ignoring_missing_permission() -> Generator[None]:
-    """Suppress an `OSError` in the block if the user may not write; raise any other error."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _NOT_PERMITTED:
-            raise
 
 
 @contextmanager

@@ -20,7 +20,6 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -136,33 +135,30 @@ class SearchIndex:
             QueryError: `limit` is below 1, or the cursor is invalid.
         """
         before = filters.session_cursor(limit, cursor)
-
-        def select(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
-            family = "" if family_of is None else f" AND id IN ({index_rows.FAMILY})"
-            parameters = () if family_of is None else (family_of,)
-            return connection.execute(
-                f"SELECT id, description FROM session WHERE (last_seconds, id) < (?, ?){family}"
-                " ORDER BY last_seconds DESC, id DESC LIMIT ?",
-                (*before, *parameters, limit + 1),
-            ).fetchall()
-
-        return filters.session_page(self.run(select), limit)
+        family = "" if family_of is None else f" AND id IN ({index_rows.FAMILY})"
+        parameters = () if family_of is None else (family_of,)
+        rows = self._select(
+            f"SELECT id, description FROM session WHERE (last_seconds, id) < (?, ?){family}"
+            " ORDER BY last_seconds DESC, id DESC LIMIT ?",
+            (*before, *parameters, limit + 1),
+        )
+        return filters.session_page(rows, limit)
 
     def stored_sizes(self, blob_bytes: Mapping[str, int]) -> StoredSizes:
         """Return the sizes of all sessions, given those of all large contents by digest."""
+        sessions = self._select(
+            "SELECT description, sum(indexed_to) FROM session"
+            " JOIN segment ON segment.session = session.id GROUP BY session.id"
+        )
+        uses = self._select(
+            "SELECT session_id, digest FROM blob_use JOIN session ON session.id = session"
+        )
+        usage = (Description.from_json(text).usage(size) for text, size in sessions)
+        return StoredSizes(usage, uses, blob_bytes)
 
-        def select(connection: sqlite3.Connection) -> StoredSizes:
-            sessions = connection.execute(
-                "SELECT description, sum(indexed_to) FROM session"
-                " JOIN segment ON segment.session = session.id GROUP BY session.id"
-            )
-            uses = connection.execute(
-                "SELECT session_id, digest FROM blob_use JOIN session ON session.id = session"
-            )
-            usage = (Description.from_json(text).usage(size) for text, size in sessions)
-            return StoredSizes(usage, uses, blob_bytes)
-
-        return self.run(select)
+    def _select(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """Return the rows of one statement, after the index has caught up with the log."""
+        return self.run(lambda connection: connection.execute(sql, parameters).fetchall())
 
     def _catch_up(self, connection: sqlite3.Connection) -> None:
         """Index everything that any process has logged and the index does not contain.
@@ -173,34 +169,27 @@ class SearchIndex:
         if connection is not self._caught_up:
             self._seen_stamps = dict(connection.execute("SELECT folder, nanoseconds FROM stamp"))
             self._caught_up = connection
-        while (stamps := self._index_changed_folders(connection)) is None:
-            pass
-        if stamps != self._seen_stamps:
-            with self._file.transaction(connection):
-                connection.execute("DELETE FROM stamp")
-                connection.executemany("INSERT INTO stamp VALUES (?, ?)", stamps.items())
-        self._seen_stamps = stamps
-
-    def _index_changed_folders(self, connection: sqlite3.Connection) -> dict[str, int] | None:
-        """Index the sessions in the outer folders whose time stamp has changed.
-
-        Returns the reliable time stamps of the folders in Unix nanoseconds. None if another process
-        changed a session meanwhile, so that another pass is needed.
-        """
         stamps = log.folder_stamps(self.root)
         changed = {name for name, _ in stamps.items() ^ self._seen_stamps.items()}
         reliable_until = time.time_ns() - STAMP_NANOSECONDS
         self._remove_stale_sessions(connection, changed)
-        folders = log.session_folders(self.root, sorted(changed & stamps.keys()))
+        folders = [
+            folder
+            for folder in log.session_folders(self.root, sorted(changed & stamps.keys()))
+            if any(size > start for _, start, size in _new_ends(connection, folder))
+        ]
         if len(folders) > 1:
             # A rebuilt index gets the sessions roughly in the order in which they were written.
             folders.sort(key=_last_write_nanoseconds)
-        parts = chain.from_iterable(self._new_parts(connection, folder) for folder in folders)
-        numbers = {folder.name: number for number, folder in enumerate(folders)}
-        inserted = [self._insert(connection, batch, numbers) for batch in _batches(parts)]
-        if not all(inserted):
-            return None
-        return {name: stamp for name, stamp in stamps.items() if stamp < reliable_until}
+        parts = _new_parts(connection, folders)
+        while folders and self._insert(connection, parts):
+            pass
+        reliable = {name: stamp for name, stamp in stamps.items() if stamp < reliable_until}
+        if reliable != self._seen_stamps:
+            with self._file.transaction(connection):
+                connection.execute("DELETE FROM stamp")
+                connection.executemany("INSERT INTO stamp VALUES (?, ?)", reliable.items())
+        self._seen_stamps = reliable
 
     def _remove_stale_sessions(
         self, connection: sqlite3.Connection, outer_folders: Collection[str]
@@ -229,11 +218,39 @@ class SearchIndex:
             with self._file.erasing(connection):
                 index_rows.remove_sessions(connection, stale)
 
-    def _new_parts(
-        self, connection: sqlite3.Connection, folder: Path
-    ) -> Iterator[index_rows.NewPart]:
-        for segment, size in log.segment_sizes(folder).items():
-            start = index_rows.indexed_to(connection, folder.name, segment)
+    def _insert(
+        self, connection: sqlite3.Connection, parts: Iterator[tuple[Path, str, log.SegmentPart]]
+    ) -> bool:
+        """Index parts of about `BATCH_BYTES` together; return whether there may be more.
+
+        The parts are read under the lock of the index, so no other process indexes them as well.
+        """
+        size_bytes = 0
+        rows: list[index_rows.IndexRow] = []
+        with self._file.transaction(connection):
+            for folder, segment, part in parts:
+                rows += index_rows.rows_of_part(connection, self.blobs, folder.name, segment, part)
+                size_bytes += part.size_bytes
+                if size_bytes >= index_rows.BATCH_BYTES:
+                    break
+            index_rows.insert_rows(connection, rows)
+        return size_bytes >= index_rows.BATCH_BYTES
+
+
+def _new_ends(connection: sqlite3.Connection, folder: Path) -> Iterator[tuple[str, int, int]]:
+    """Yield for each segment of a session where the index ends, and where the segment ends."""
+    for segment, size in log.segment_sizes(folder).items():
+        yield segment, index_rows.indexed_to(connection, folder.name, segment), size
+
+
+def _new_parts(
+    connection: sqlite3.Connection, folders: Sequence[Path]
+) -> Iterator[tuple[Path, str, log.SegmentPart]]:
+    """Yield parts of segments that the index lacks, after the previous part was indexed."""
+    for number, folder in enumerate(folders):
+        if len(folders) > 1:
+            report_work(number, len(folders), "sessions indexed")
+        for segment, start, size in _new_ends(connection, folder):
             while start < size:
                 try:
                     part = log.read_segment(
@@ -241,54 +258,13 @@ class SearchIndex:
                     )
                 except MissingFileError:
                     break
-                if part.end == start:
+                if not part.size_bytes:
                     break  # a process is still writing, or was killed while writing
                 if size > index_rows.BATCH_BYTES:
                     report_work(start >> 20, size >> 20, "MB of a session indexed")
-                yield index_rows.NewPart(folder.name, segment, start, part)
-                start = part.end
-
-    def _insert(
-        self,
-        connection: sqlite3.Connection,
-        batch: Sequence[index_rows.NewPart],
-        numbers: Mapping[str, int],
-    ) -> bool:
-        """Index `batch`; return False if another process indexed or deleted a part of it.
-
-        `numbers` has the position of each session among those to index, by key.
-        """
-        is_complete = True
-        rows: list[index_rows.IndexRow] = []
-        try:
-            with self._file.transaction(connection):
-                for new in batch:
-                    if len(numbers) > 1:
-                        report_work(numbers[new.session_key], len(numbers), "sessions indexed")
-                    path = log.session_folder(self.root, new.session_key) / new.segment
-                    start = index_rows.indexed_to(connection, new.session_key, new.segment)
-                    if start == new.start and path.exists():
-                        rows += index_rows.rows_of_part(connection, self.blobs, new)
-                    else:
-                        is_complete = False
-                index_rows.insert_rows(connection, rows)
-        except MissingFileError:
-            return False
-        return is_complete
-
-
-def _batches(parts: Iterable[index_rows.NewPart]) -> Iterator[list[index_rows.NewPart]]:
-    """Group parts of the log into batches of about `BATCH_BYTES`."""
-    batch: list[index_rows.NewPart] = []
-    size_bytes = 0
-    for new in parts:
-        batch.append(new)
-        size_bytes += new.part.end - new.start
-        if size_bytes >= index_rows.BATCH_BYTES:
-            yield batch
-            batch, size_bytes = [], 0
-    if batch:
-        yield batch
+                yield folder, segment, part
+                # Another process may have indexed more before the next batch.
+                start = index_rows.indexed_to(connection, folder.name, segment)
 
 
 def _read_log(path: Path, offset: int, size_bytes: int) -> bytes:

@@ -9,6 +9,7 @@ database when two connections write and checkpoint at once.
 
 import os
 import sqlite3
+import zlib
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -41,7 +42,7 @@ class IndexFile:
         """`schema` creates an empty index of `version`."""
         self.folder: Path = folder
         self._schema = schema
-        self._version = version
+        self._version = zlib.crc32(version.encode()) >> 1  # SQLite keeps a number of 31 bits
         self._connection: sqlite3.Connection | None = None
         self._name = ""
 
@@ -58,11 +59,9 @@ class IndexFile:
         except sqlite3.DatabaseError as error:
             if not _is_damage(error):
                 raise self._explain(error) from error
+        self.discard()
         try:
-            with self.lock():
-                self._disconnect()
-                connection = self._replace()
-            return work(connection)
+            return work(self._current())
         except sqlite3.DatabaseError as error:
             raise self._explain(error) from error
 
@@ -88,9 +87,9 @@ class IndexFile:
                 yield
                 if connection.total_changes == before:
                     return
-                connection.execute("UPDATE meta SET value = '' WHERE key = 'version'")
+                connection.execute("PRAGMA user_version = 0")
             connection.execute("VACUUM")
-            connection.execute("UPDATE meta SET value = ? WHERE key = 'version'", (self._version,))
+            connection.execute(f"PRAGMA user_version = {self._version}")
             connection.execute("PRAGMA wal_checkpoint (TRUNCATE)")
 
     def close(self) -> None:
@@ -149,8 +148,7 @@ class IndexFile:
 
         A sealed database skips the check, which reads the whole file.
         """
-        version = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
-        if version != (self._version,):
+        if connection.execute("PRAGMA user_version").fetchone() != (self._version,):
             return False
         return is_sealed or connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
 
@@ -168,7 +166,7 @@ class IndexFile:
             self._remove()
             connection = self._connect(self._next_name())
             connection.executescript(f"BEGIN; {self._schema} COMMIT;")
-            connection.execute("INSERT INTO meta VALUES ('version', ?)", (self._version,))
+            connection.execute(f"PRAGMA user_version = {self._version}")
         return connection
 
     def _connect(self, name: str) -> sqlite3.Connection:

@@ -5,7 +5,7 @@ Row IDs grow in the order of indexing; within one transaction they are ordered b
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,7 +28,6 @@ SCHEMA = f"""
 CREATE VIRTUAL TABLE fts USING fts5 (words, parts, meta, paths, tokenize='ascii',
     content=''{", contentless_delete=1" if CAN_DELETE_ROWS else ""});
 INSERT INTO fts (fts, rank) VALUES ('hashsize', {16 * 1024 * 1024});
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE session (
     id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, session_id TEXT NOT NULL, parent TEXT,
     last_seconds REAL NOT NULL, description TEXT NOT NULL
@@ -76,23 +75,6 @@ SELECT id FROM session JOIN family ON session_id = name
 """
 
 
-@dataclass(frozen=True, slots=True)
-class NewPart:
-    """A part of a segment that is not in the index yet.
-
-    Attributes:
-        session_key: Key of the session.
-        segment: File name of the segment.
-        start: Offset of the part in bytes.
-        part: Records of the part, with their lines.
-    """
-
-    session_key: str
-    segment: str
-    start: int
-    part: SegmentPart
-
-
 class StaleIndexError(Exception):
     """The index has rows for lines that the log no longer contains."""
 
@@ -127,17 +109,20 @@ def indexed_to(connection: sqlite3.Connection, session_key: str, segment: str) -
 
 
 def rows_of_part(
-    connection: sqlite3.Connection, blobs: BlobStore, new: NewPart
+    connection: sqlite3.Connection,
+    blobs: BlobStore,
+    session_key: str,
+    segment_name: str,
+    part: SegmentPart,
 ) -> Iterator[IndexRow]:
     """Update the rows of the session and the segment; yield the rows to insert."""
-    part = new.part
     lines = zip(part.records, part.lines, strict=True)
     get = blobs.get
     bodies = ((record.head, partial(decode_body, line, get)) for record, line in lines)
     texts = list(parts_of_records(bodies, blobs))
-    session = _session_of_part(connection, new)
+    session = _session_of(connection, session_key, part.records)
     (segment,) = connection.execute(
-        _UPSERT_SEGMENT, (session, new.segment, part.end, part.tail_length, part.tail_crc)
+        _UPSERT_SEGMENT, (session, segment_name, part.end, part.tail_length, part.tail_crc)
     ).fetchone()
     digests = {digest.decode() for line in part.lines for digest in BLOB_REFERENCE.findall(line)}
     connection.executemany(
@@ -149,17 +134,15 @@ def rows_of_part(
             yield IndexRow(order, session, segment, record, text)
 
 
-def _session_of_part(connection: sqlite3.Connection, new: NewPart) -> int:
-    """Add the records of a part to the description of their session; return its row ID."""
-    row = connection.execute(
-        "SELECT description FROM session WHERE key = ?", (new.session_key,)
-    ).fetchone()
+def _session_of(connection: sqlite3.Connection, key: str, records: Sequence[LoggedRecord]) -> int:
+    """Add records to the description of their session; return the session's row ID."""
+    row = connection.execute("SELECT description FROM session WHERE key = ?", (key,)).fetchone()
     description = Description() if row is None else Description.from_json(row[0])
-    for record in new.part.records:
+    for record in records:
         description.learn_head(record.head)
     values = description.session_id, description.parent_session_id, description.last_seconds
     (session,) = connection.execute(
-        _UPSERT_SESSION, (new.session_key, *values, description.to_json())
+        _UPSERT_SESSION, (key, *values, description.to_json())
     ).fetchone()
     return int(session)
 

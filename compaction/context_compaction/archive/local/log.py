@@ -155,6 +155,7 @@ class SegmentPart:
     Attributes:
         records: The undamaged records, in order.
         end: Offset in bytes after the last complete call, where the next read starts.
+        size_bytes: Size in bytes of the complete calls.
         tail_crc: CRC-32 of the line that ends at `end`; 0 if none was read.
         tail_length: Length of that line in bytes.
         damaged_lines: Numbers of the damaged lines. The first line that was read has number 1.
@@ -163,6 +164,7 @@ class SegmentPart:
 
     records: list[LoggedRecord]
     end: int
+    size_bytes: int
     tail_crc: int
     tail_length: int
     damaged_lines: tuple[int, ...]
@@ -217,7 +219,7 @@ def read_segment(
                 if limit_bytes is not None and end - start >= limit_bytes:
                     break
     lines = lines[: len(records)]
-    return SegmentPart(records, end, zlib.crc32(tail), len(tail), tuple(damaged), lines)
+    return SegmentPart(records, end, end - start, zlib.crc32(tail), len(tail), (*damaged,), lines)
 
 
 def read_bodies(
@@ -331,11 +333,12 @@ def notify_searchers(folder: Path) -> None:
     """
     # In nanoseconds, because the kernel's own stamps are only as precise as its clock ticks.
     now = time.time_ns()
-    with (
-        durable_files.explaining(folder.parent, "Syncing"),
-        durable_files.ignoring_missing_permission(),
-    ):
-        os.utime(folder.parent, ns=(now, now))
+    with durable_files.explaining(folder.parent, "Syncing"):
+        try:
+            os.utime(folder.parent, ns=(now, now))
+        except OSError as error:
+            if error.errno not in durable_files.NOT_PERMITTED:
+                raise
 
 
 def folder_stamps(root: Path) -> dict[str, int]:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from context_compaction import system
+from context_compaction.archive.description import Description
 from context_compaction.archive.local import durable_files, log
 from context_compaction.archive.local.sessions import LocalState, refresh
 from context_compaction.archive.values import Health
@@ -132,12 +133,12 @@ def examine(root: Path, index_folder: Path) -> Health:
     Raises:
         ArchiveError: A folder or file cannot be read.
     """
-    messages: set[tuple[str, int]] = set()
+    sessions: list[Description] = []
     outputs: set[str] = set()
     problems: list[str] = []
-    sessions: set[str] = set()
     log_bytes = 0
     for folder in log.session_folders(root):
+        sessions.append(Description())
         for segment, size in log.segment_sizes(folder).items():
             log_bytes += size
             part = log.read_segment(folder, segment)
@@ -150,20 +151,17 @@ def examine(root: Path, index_folder: Path) -> Health:
                     f"{folder / segment}: the last {size - part.end} bytes are an interrupted "
                     "call. They are ignored; nothing that was acknowledged is lost."
                 )
-            for head in (record.head for record in part.records):
-                if head["kind"] == "session":
-                    sessions.add(folder.name)
-                elif head["kind"] == "message":
-                    messages.add((folder.name, head["seq"]))
-                elif head["kind"] == "output":
-                    outputs.add(head["id"])
+            for record in part.records:
+                sessions[-1].learn_head(record.head)
+                if record.head["kind"] == "output":
+                    outputs.add(record.head["id"])
     # Imported here because only searches and this function need SQLite.
     from context_compaction.archive.local.index_file import index_bytes
 
     return Health(
         location=str(root),
-        session_count=len(sessions),
-        message_count=len(messages),
+        session_count=sum(bool(session.session_id) for session in sessions),
+        message_count=sum(session.message_count for session in sessions),
         output_count=len(outputs),
         log_bytes=log_bytes,
         blob_bytes=sum(blob_bytes(root).values()),

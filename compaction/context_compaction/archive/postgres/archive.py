@@ -301,28 +301,26 @@ def _delete(
 
 def _examine(connection: Connection, tenant: str, location: str) -> Health:
     """Return the figures of a tenant, and problems of its database."""
-    ((sessions, messages, outputs, log_bytes, blob_bytes, index_bytes, role, bypasses),) = (
-        connection.execute(
-            "SELECT count(*),"
-            " (SELECT count(*) FROM compaction.doc WHERE tenant = %(tenant)s"
-            "  AND seq >= 0 AND start_byte = 0),"
-            " (SELECT count(DISTINCT output_id) FROM compaction.doc WHERE tenant = %(tenant)s),"
-            " coalesce(sum(log_bytes), 0)::bigint,"
-            " (SELECT coalesce(sum(size_bytes), 0)::bigint FROM compaction.blob"
-            "  WHERE tenant = %(tenant)s),"
-            " (SELECT coalesce(sum(pg_column_size(words)), 0)::bigint FROM compaction.doc"
-            "  WHERE tenant = %(tenant)s),"
-            " current_user, (SELECT rolsuper OR rolbypassrls FROM pg_roles"
-            "  WHERE rolname = current_user)"
-            " FROM compaction.session WHERE tenant = %(tenant)s AND next_number > 0",
-            {"tenant": tenant},
-        ).fetchall()
-    )
+    usage = _measure(connection, tenant, {}).usage()
+    log_bytes = sum(session.log_bytes for session in usage.sessions)
+    ((outputs, index_bytes, role, bypasses),) = connection.execute(
+        "SELECT count(DISTINCT output_id), coalesce(sum(pg_column_size(words)), 0)::bigint,"
+        " current_user, (SELECT rolsuper OR rolbypassrls FROM pg_roles"
+        "  WHERE rolname = current_user)"
+        " FROM compaction.doc WHERE tenant = %s",
+        (tenant,),
+    ).fetchall()
     note = (
         f"Note: the role {role!r} bypasses row-level security, the second barrier between tenants. "
         "Connect as a role that is neither superuser nor BYPASSRLS."
     )
-    problems = (note,) if bypasses else ()
     return Health(
-        location, sessions, messages, outputs, log_bytes, blob_bytes, index_bytes, problems
+        location,
+        len(usage.sessions),
+        sum(session.message_count for session in usage.sessions),
+        outputs,
+        log_bytes,
+        usage.total_bytes - log_bytes,
+        index_bytes,
+        (note,) if bypasses else (),
     )

@@ -21,17 +21,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import count
-from math import inf
 from typing import Any, NamedTuple, TypeAlias
 from zlib import crc32
 
-from context_compaction.archive.documents import (
-    MIN_DOC_TERMS,
-    DocText,
-    IndexedPart,
-    doc_text,
-    parts_of_records,
-)
+from context_compaction.archive import documents
 from context_compaction.archive.postgres.database import Connection
 from context_compaction.archive.records import Blobs, Record, parse_body
 from context_compaction.archive.search import filters
@@ -40,7 +33,7 @@ from context_compaction.archive.tokenizer import (
     stems_of_prefix,
     terms_of,
 )
-from context_compaction.archive.values import NO_SEQ
+from context_compaction.archive.values import NO_SEQ, History
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 
 _FOLLOWED_BY = " <-> "
@@ -56,7 +49,7 @@ def insert_docs(
     Returns the number of rows, and the number of their words.
     """
     bodies = ((r.head, partial(parse_body, r.text(), blobs.get)) for r in records)
-    texts = zip(records, parts_of_records(bodies, blobs), strict=True)
+    texts = zip(records, documents.parts_of_records(bodies, blobs), strict=True)
     docs = [(record.head, part) for record, parts in texts for part in parts]
     if not docs:
         return 0, 0
@@ -89,7 +82,7 @@ def insert_docs(
     return len(docs), term_count
 
 
-def _words_of(part: IndexedPart, tag_count: int) -> tuple[list[str], int]:
+def _words_of(part: documents.IndexedPart, tag_count: int) -> tuple[list[str], int]:
     """Return words with positions as `tsvector` reads them, and the length of a text in words.
 
     A `tsvector` keeps 255 positions of a word.
@@ -103,7 +96,9 @@ def _words_of(part: IndexedPart, tag_count: int) -> tuple[list[str], int]:
     for word in terms.parts:
         positions[word].append("16383")
     # Plus the tags and the session, which the local index counts as words.
-    length = max(MIN_DOC_TERMS, terms.word_count + len(terms.parts) + tag_count + 1) + len(paths)
+    length = max(
+        documents.MIN_DOC_TERMS, terms.word_count + len(terms.parts) + tag_count + 1
+    ) + len(paths)
     return [f"'{word}':{','.join(numbers)}" for word, numbers in positions.items()], length
 
 
@@ -221,43 +216,41 @@ _DOC = (
 
 def where_of(
     connection: Connection, tenant: str, allowed: filters.Filter
-) -> tuple[Sequence[str], Mapping[str, Any]]:
-    """Return the SQL conditions of a filter and the values of their parameters.
+) -> tuple[str, Mapping[str, Any]]:
+    """Return the SQL condition of a filter and the values of its parameters.
 
     Raises:
         NotFoundError: The filter's session does not exist.
     """
-    conditions = ["doc.tenant = %(tenant)s", "doc_id <= %(last_id)s"]
-    values: dict[str, Any] = {"tenant": tenant, "last_id": allowed.last_id}
-
-    def add(condition: str, **parameters: Any) -> None:
-        conditions.append(condition)
-        values.update(parameters)
-
-    if allowed.without_tags:
-        add("NOT tags && %(without)s::text[]", without=list(allowed.without_tags))
-    if allowed.tags:
-        add("tags @> %(tags)s::text[]", tags=list(allowed.tags))
+    family: list[str] = []
     if allowed.session_id is not None:
         root = {"tenant": tenant, "session": allowed.session_id}
         family = [name for (name,) in connection.execute(FAMILY, root)]
         if not family:
             raise NotFoundError.of_session(allowed.session_id)
-        add("doc.session = ANY(%(sessions)s)", sessions=family)
-    if allowed.within is not None:
-        add(
-            "(seq = ANY(%(seqs)s) OR output_id = ANY(%(outputs)s))",
-            sessions=[allowed.session_id],
-            seqs=list(allowed.within.seqs),
-            outputs=sorted(allowed.within.output_ids),
-        )
-    if allowed.since_seconds > -inf:
-        add("seconds >= %(since)s", since=allowed.since_seconds)
-    if allowed.until_seconds < inf:
-        add("seconds <= %(until)s", until=allowed.until_seconds)
-    if allowed.path is not None:
-        add("words @@ %(path)s::tsquery", path=path_query(allowed.path))
-    return conditions, values
+    within = allowed.within or History("", ())
+    values: dict[str, Any] = {
+        "tenant": tenant,
+        "last_id": allowed.last_id,
+        "since": allowed.since_seconds,
+        "until": allowed.until_seconds,
+        "without": list(allowed.without_tags),
+        "tags": list(allowed.tags),
+        "sessions": family if allowed.within is None else [allowed.session_id],
+        "seqs": list(within.seqs),
+        "outputs": sorted(within.output_ids),
+        "path": path_query(allowed.path) if allowed.path else "",
+    }
+    conditions = {
+        "doc.tenant = %(tenant)s AND doc_id <= %(last_id)s": True,
+        "seconds BETWEEN %(since)s AND %(until)s": not allowed.is_timeless,
+        "NOT tags && %(without)s::text[]": allowed.without_tags,
+        "tags @> %(tags)s::text[]": allowed.tags,
+        "doc.session = ANY(%(sessions)s)": family,
+        "(seq = ANY(%(seqs)s) OR output_id = ANY(%(outputs)s))": allowed.within,
+        "words @@ %(path)s::tsquery": allowed.path,
+    }
+    return " AND ".join(text for text, is_used in conditions.items() if is_used), values
 
 
 class _Newest(NamedTuple):
@@ -283,8 +276,7 @@ class TenantRows:
         self._tenant = tenant
         self._blobs = blobs
         self._allowed = allowed
-        conditions, self._values = where_of(connection, tenant, allowed)
-        self._where = " AND ".join(conditions)
+        self._where, self._values = where_of(connection, tenant, allowed)
         self._docs: dict[int, Doc] = {}
 
     @property
@@ -409,11 +401,11 @@ class TenantRows:
             self._docs |= {row[0]: Doc(*row) for row in rows}
         return [self._docs[doc_id] for doc_id in ids if doc_id in self._docs]
 
-    def read(self, doc: Doc) -> DocText | None:
+    def read(self, doc: Doc) -> documents.DocText | None:
         """See `Rows.read`."""
         try:
             head, body = (parse_body(text, self._blobs.get) for text in (doc.head, doc.body))
-            return doc_text(head, body, doc.start_byte, doc.size_bytes, self._blobs)
+            return documents.doc_text(head, body, doc.start_byte, doc.size_bytes, self._blobs)
         except (ArchiveDamagedError, NotFoundError):
             return None  # the doctor command reports damage; a search ignores it
 

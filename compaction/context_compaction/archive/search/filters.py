@@ -81,10 +81,14 @@ class Filter:
     last_id: int = LAST_ID
 
     @property
+    def is_timeless(self) -> bool:
+        """Whether rows of any time pass."""
+        return (self.since_seconds, self.until_seconds) == (-inf, inf)
+
+    @property
     def is_open(self) -> bool:
         """Whether nothing but `without_tags` and `last_id` restricts the rows."""
-        is_timeless = (self.since_seconds, self.until_seconds) == (-inf, inf)
-        return is_timeless and not (self.session_id or self.within or self.tags or self.path)
+        return self.is_timeless and not (self.session_id or self.within or self.tags or self.path)
 
     @property
     def everything(self) -> "Filter":
