@@ -210,7 +210,7 @@ class _GivenList:
             try:
                 raw = self._store.raws(state, [seq])[0]
                 stored = FORMATS[self._format].parse_message(raw, 0)
-            except (ArchiveDamagedError, InvalidMessageError):
+            except (errors.ArchiveDamagedError, errors.InvalidMessageError):
                 return False
             return _typed_words(stored) == _typed_words(messages[index])
 
