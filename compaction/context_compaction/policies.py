@@ -141,15 +141,7 @@ POLICIES: Mapping[str, Policy] = {
             "min(output, 20 000) - 13 000, finished turns become a line each if that is enough and "
             "saves as much. Otherwise a summary replaces everything, and up to five files that "
             "were read are restored.",
-            (
-                "unchanged",
-                "persist",
-                "snip",
-                "microcompact",
-                "collapse",
-                "summarize",
-                "restore",
-            ),
+            ("unchanged", "persist", "snip", "microcompact", "collapse", "summarize", "restore"),
             replace(
                 _PAPER,
                 # S0: demotion above 40 000 tokens. S3: 200 000 characters in the newest message.

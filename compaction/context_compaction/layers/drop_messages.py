@@ -15,12 +15,7 @@ from context_compaction.layers.base import LayerContext
 from context_compaction.layers.cut_point import is_preserved
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
-from context_compaction.messages.model import (
-    Message,
-    Messages,
-    make_message,
-    tool_calls,
-)
+from context_compaction.messages.model import Message, Messages, make_message, tool_calls
 from context_compaction.messages.pins import carried_by
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.tool_pairs import safe_cuts
@@ -86,10 +81,7 @@ def _units_of(messages: Messages, context: LayerContext) -> list[range]:
 
 
 def _pieces(
-    messages: Messages,
-    units: Sequence[range],
-    indices: Collection[int],
-    pinned: Collection[int],
+    messages: Messages, units: Sequence[range], indices: Collection[int], pinned: Collection[int]
 ) -> Iterator[range]:
     """Yield the longest runs of adjacent units that may be dropped."""
     start: int | None = None

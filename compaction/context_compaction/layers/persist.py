@@ -20,11 +20,7 @@ from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Messages, ToolResult, text_of
 from context_compaction.messages.speakers import user_text
 from context_compaction.messages.tool_pairs import index_calls
-from context_compaction.messages.tool_results import (
-    newest_results,
-    result_chars,
-    result_text,
-)
+from context_compaction.messages.tool_results import newest_results, result_chars, result_text
 from context_compaction.tokens.counter import MessageCounter, content_tokens
 
 # Search words are taken from the first characters of the request, and of the agent's last text.

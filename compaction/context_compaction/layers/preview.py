@@ -37,12 +37,7 @@ def preview(text: str, *, max_chars: int = 2_000) -> str:
 
 
 def extract(
-    text: str,
-    room: int,
-    *,
-    measure: Measure,
-    words: Sequence[str] = (),
-    first: Iterable[str] = (),
+    text: str, room: int, *, measure: Measure, words: Sequence[str] = (), first: Iterable[str] = ()
 ) -> str:
     """Return the part of `text` that fits into `room`; the whole text if it fits.
 

@@ -90,10 +90,7 @@ def _without_subsumed(edited: EditedMessages) -> EditedMessages:
 
 
 def _with_restored_files(
-    context: CompactionContext,
-    plan: Plan,
-    edited: EditedMessages,
-    files: Sequence[FileText],
+    context: CompactionContext, plan: Plan, edited: EditedMessages, files: Sequence[FileText]
 ) -> EditedMessages:
     """Return `edited` with the files that the policy's layer chooses."""
     for name, layer in context.policy.at_stage("restore"):
@@ -106,10 +103,7 @@ def _with_restored_files(
         # The result must be smaller than the list, however short that was.
         limit_tokens = min(fitting_tokens, context.count.messages(context.messages)) - reserved
         layer_context = replace(
-            context.layer_context,
-            files=files,
-            files_at=files_at,
-            limit_tokens=limit_tokens,
+            context.layer_context, files=files, files_at=files_at, limit_tokens=limit_tokens
         )
         edited = edited.then(name, layer.apply(edited.messages, layer_context), context.count)
     return edited

@@ -120,11 +120,7 @@ async def compact(
         if plan.acts and context.request.mode != "plan":
             await run_before_hook(before_compaction, progress, stats_of(context, plan, None))
         words = await summarize(
-            context,
-            plan,
-            model,
-            now_seconds=now_seconds,
-            report_chars=chars_reporter(progress),
+            context, plan, model, now_seconds=now_seconds, report_chars=chars_reporter(progress)
         )
     outcome = await to_thread.run_sync(_finish, context, plan, words, now_seconds)
     await progress(0.8, "written")

@@ -295,11 +295,7 @@ def _repaired(
     if not rules.thinking_is_bound or repaired.messages is parsed:
         return repaired
     stripped = strip_invalid_thinking(
-        parsed,
-        repaired.messages,
-        count=count,
-        rule=settings.thinking,
-        model=session.request.model,
+        parsed, repaired.messages, count=count, rule=settings.thinking, model=session.request.model
     )
     return Step(stripped.messages, (*repaired.edits, *stripped.edits))
 

@@ -7,11 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from context_compaction import formats
 from context_compaction.activity.digest import digest
 from context_compaction.activity.known_file import changed_warning
-from context_compaction.budget import (
-    margin_warnings,
-    reserve_warnings,
-    window_of,
-)
+from context_compaction.budget import margin_warnings, reserve_warnings, window_of
 from context_compaction.compaction_state import PreparedList
 from context_compaction.context import CompactionContext, Finished, Plan
 from context_compaction.formats.list_cache import as_given
@@ -27,12 +23,7 @@ from context_compaction.pipeline.shorten import is_of_request
 from context_compaction.pipeline.validate import irreducible_pieces
 from context_compaction.policies import policy_named
 from context_compaction.redaction import count_secrets, secret_values
-from context_compaction.result import (
-    Boundary,
-    CompactionStats,
-    CompactResult,
-    SummaryPrompt,
-)
+from context_compaction.result import Boundary, CompactionStats, CompactResult, SummaryPrompt
 from context_compaction.session.save import Commit, make_commit, prepared_result, rejection_of
 from context_compaction.tokens.counter import MessageCounter
 

@@ -182,10 +182,7 @@ def _with_replaced_start(session: Session, matched: MatchedContext) -> Session:
     payload = [*context, *given[count:]]
     originals = [entry.original_seq for entry in matched.entries]
     index_of_seq = {seq: index for index, seq in enumerate(session.seqs[:count]) if seq >= 0}
-    input_indices: InputIndices = (
-        *map(index_of_seq.get, originals),
-        *range(count, len(given) + 1),
-    )
+    input_indices: InputIndices = (*map(index_of_seq.get, originals), *range(count, len(given) + 1))
     return replace(
         session,
         payload=payload,
