@@ -87,7 +87,6 @@ from .formats.session_files.model import (
     NewSession as NewSession,
 )
 from .formats.session_files.read import read_conversation as read_conversation
-from .hooks import ReportProgress as ReportProgress
 from .layers import LAYERS as LAYERS
 from .layers.preview import preview as preview
 from .messages.edits import (
@@ -127,7 +126,7 @@ from .messages.placeholders import (
     seems_synthetic as seems_synthetic,
 )
 from .messages.tool_results import result_text as result_text
-from .pipeline.compact import compact as compact
+from .pipeline.compact import ReportProgress as ReportProgress, compact as compact
 from .pipeline.dropped_names import (
     read_dropped_names as read_dropped_names,
     with_dropped_names as with_dropped_names,

@@ -1,6 +1,7 @@
 """The result of a compaction, and its parts."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from context_compaction.messages.edits import Edit
@@ -211,3 +212,8 @@ class CompactResult:
     prepared: Prepared | None = None
     recognised: Recognised | None = None
     receipt: JsonObject = field(default_factory=dict[str, Any])
+
+    def with_given_list(self, status: Status, payload: Sequence[JsonObject]) -> "CompactResult":
+        """Return the result with another status, and with the caller's own list."""
+        receipt = {**self.receipt, "status": status}
+        return replace(self, status=status, messages=[*payload], changed=False, receipt=receipt)

@@ -9,13 +9,13 @@ import json
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
-from context_compaction.activity.calls import ToolUse, classify, is_steering
+from context_compaction.activity.calls import ToolUse, classify
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.replace_blocks import (
     Place,
     Replacement,
     clear_result,
-    protected_names,
+    is_protected,
     replace_blocks,
 )
 from context_compaction.messages import placeholders
@@ -82,14 +82,13 @@ def _answered_calls(messages: Messages, context: LayerContext) -> Iterator[_Answ
     """Yield the successful calls that may be cleared, with their results, oldest first."""
     unique = with_unique_call_ids(messages)
     calls = index_calls(unique).calls
-    protected = protected_names(context.settings)
     for index, message in enumerate(messages):
         for number, block in enumerate(message.blocks):
             unique_block = unique[index].blocks[number]
             if not (isinstance(block, ToolResult) and isinstance(unique_block, ToolResult)):
                 continue
             call = calls.get(unique_block.call_id)
-            if call is None or call.name.lower() in protected or is_steering(call.name):
+            if call is None or is_protected(call.name, context.settings):
                 continue
             if not block.is_error:  # a failed call read and changed nothing
                 use = classify(call, context.settings.tool_kinds)

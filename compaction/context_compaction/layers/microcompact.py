@@ -6,7 +6,7 @@ than `min_savings_tokens`, and clears down to the target, well below the trigger
 
 from collections.abc import Iterator
 
-from context_compaction.activity.calls import classify, is_recalling, is_steering
+from context_compaction.activity.calls import classify, is_recalling
 from context_compaction.activity.outcome import is_failed, outcome_line
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.replace_blocks import (
@@ -15,7 +15,7 @@ from context_compaction.layers.replace_blocks import (
     clear_marker,
     clear_result,
     clip_call,
-    protected_names,
+    is_protected,
     replace_blocks,
 )
 from context_compaction.messages import placeholders
@@ -55,14 +55,13 @@ def _candidates(messages: Messages, context: LayerContext) -> Iterator[tuple[Pla
     """Yield the possible replacements, oldest first."""
     settings = context.settings
     index = index_calls(messages)
-    protected = protected_names(settings)
     recent = _recent_call_ids(messages, index, context)
     for message_index, message in enumerate(messages):
         for number, block in enumerate(message.blocks):
             if not isinstance(block, ToolCall | ToolResult) or block.call_id in recent:
                 continue
             name = block.name if isinstance(block, ToolCall) else index.name_of(block)
-            if name.lower() in protected or is_steering(name):
+            if is_protected(name, settings):
                 continue
             if not _is_compactable(block.call_id, index, context):
                 continue

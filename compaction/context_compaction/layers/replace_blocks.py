@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from context_compaction.activity.background import started_line
-from context_compaction.activity.calls import gist_of
+from context_compaction.activity.calls import gist_of, is_steering
 from context_compaction.activity.outcome import error_line
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, Edit, Step, make_blob
@@ -71,9 +71,10 @@ def smaller(
     return Replacement(new, blobs, edit) if sizes[1] < sizes[0] else None
 
 
-def protected_names(settings: Settings) -> frozenset[str]:
-    """Return the names of protected tools in lower case."""
-    return frozenset(name.lower() for name in settings.protected_tools)
+def is_protected(tool_name: str, settings: Settings) -> bool:
+    """Whether a tool's results are never cleared: the caller protects it, or it steers the work."""
+    is_named = tool_name.lower() in map(str.lower, settings.protected_tools)
+    return is_named or is_steering(tool_name)
 
 
 def clear_result(

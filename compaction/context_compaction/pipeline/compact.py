@@ -2,12 +2,14 @@
 
 read -> archive -> load -> plan -> summarize -> assemble -> validate -> report -> save. Only the
 first three stages, the summary's model and the last stage do I/O; all others run in a thread.
+An exception of a hook becomes a `HookError`; the originals are archived then.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
 from anyio import to_thread
 
@@ -20,16 +22,8 @@ from context_compaction.context import (
     Session,
     SummaryText,
 )
+from context_compaction.errors import HookError
 from context_compaction.file_access import ReadFile
-from context_compaction.hooks import (
-    Hook,
-    ReportProgress,
-    chars_reporter,
-    done_line,
-    run_after_hook,
-    run_before_hook,
-    silent,
-)
 from context_compaction.messages.cache_control import cache_markers, keep_cache_markers
 from context_compaction.messages.model import JsonObject
 from context_compaction.pipeline.assemble import assemble
@@ -52,11 +46,18 @@ from context_compaction.pipeline.summarize import asks_host, prompt_for_host, su
 from context_compaction.pipeline.validate import validate, with_notes
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest
-from context_compaction.result import CompactResult
+from context_compaction.result import CompactionStats, CompactResult
 from context_compaction.session.resume import load, store
 from context_compaction.session.save import save
 from context_compaction.session.undo import undo
-from context_compaction.summarizers.llm.model import SummaryModel
+from context_compaction.summarizers.llm.model import SummaryModel, TellChars
+
+Hook: TypeAlias = Callable[[CompactionStats], Awaitable[None]]
+# Receives the fraction done (0 to 1) and a short name of the step.
+ReportProgress: TypeAlias = Callable[[float, str], Awaitable[None]]
+
+_STARTED, _WRITTEN = 0.62, 0.8
+_REPORT_EVERY_CHARS = 500
 
 
 async def compact(
@@ -98,7 +99,7 @@ async def compact(
 
     Cancellation leaves the originals archived or not at all, never in part.
     """
-    progress, now_seconds = report_progress or silent, time.time()
+    progress, now_seconds = report_progress or _silent, time.time()
     given = await read(payload, request or CompactRequest(), archive)
     await progress(0.2, "read")
     session_id, appended = await store(given, archive)
@@ -118,15 +119,15 @@ async def compact(
             prompt = await to_thread.run_sync(prompt_for_host, context, plan)
             return needs_summary(context, prompt)
         if plan.acts and context.request.mode != "plan":
-            await run_before_hook(before_compaction, progress, stats_of(context, plan, None))
+            await _run_before_hook(before_compaction, progress, stats_of(context, plan, None))
         words = await summarize(
-            context, plan, model, now_seconds=now_seconds, report_chars=chars_reporter(progress)
+            context, plan, model, now_seconds=now_seconds, report_chars=_chars_reporter(progress)
         )
     outcome = await to_thread.run_sync(_finish, context, plan, words, now_seconds)
     await progress(0.8, "written")
     await save(archive, session_id, outcome.commit)
-    await run_after_hook(after_compaction, outcome.stats, outcome.result)
-    await progress(1.0, done_line(outcome.stats))
+    await _run_after_hook(after_compaction, outcome.stats, outcome.result)
+    await progress(1.0, _done_line(outcome.stats))
     return outcome.result
 
 
@@ -160,3 +161,79 @@ def _finish(
     validation, noted_files = with_notes(context, validate(context, edited), plan.files)
     plan = replace(plan, files=noted_files)
     return report(Finished(context, plan, words, validation, now_seconds), secrets)
+
+
+async def _silent(fraction: float, step: str) -> None:
+    """Report nothing: the default `ReportProgress`."""
+
+
+async def _run_before_hook(
+    hook: Hook | None, report_progress: ReportProgress, stats: CompactionStats
+) -> None:
+    """Report progress and call the hook before anything is compacted.
+
+    Raises:
+        HookError: The hook raised; nothing was edited.
+    """
+    await report_progress(
+        _STARTED, f"compacting {stats.compacted_blocks} blocks of {stats.tokens_before} tokens"
+    )
+    remedy = (
+        "Nothing was edited; the conversation is archived. Fix or remove the hook, then call again."
+    )
+    await _call_hook("before_compaction", hook, stats, remedy)
+
+
+async def _run_after_hook(
+    hook: Hook | None, stats: CompactionStats | None, result: CompactResult
+) -> None:
+    """Call the hook with the complete result; `stats` is None if nothing was compacted.
+
+    Raises:
+        HookError: The hook raised; the error's `result` holds the compaction's result.
+    """
+    remedy = "The compaction succeeded and is archived; see `result` on this error. Fix the hook."
+    await _call_hook("after_compaction", hook, stats, remedy, result)
+
+
+async def _call_hook(
+    name: str,
+    hook: Hook | None,
+    stats: CompactionStats | None,
+    remedy: str,
+    result: CompactResult | None = None,
+) -> None:
+    if hook is None or stats is None:
+        return
+    try:
+        await hook(stats)
+    except Exception as error:
+        problem = f"The hook {name} raised {type(error).__name__}: {error}."
+        raise HookError(f"{problem} {remedy}", result) from error
+
+
+def _done_line(stats: CompactionStats | None) -> str:
+    """Return the last line of the progress report."""
+    if stats is None:
+        return "done"
+    return (
+        f"done: {stats.tokens_before} -> {stats.tokens_after} tokens, {stats.compacted_blocks} "
+        f"blocks compacted, {stats.summary_block_count} summaries"
+    )
+
+
+def _chars_reporter(report_progress: ReportProgress) -> TellChars:
+    """Return a function that reports how many characters of a summary were written."""
+    written = reported = 0
+
+    async def report_chars(chars: int) -> None:
+        nonlocal written, reported
+        written += chars
+        if written - reported >= _REPORT_EVERY_CHARS:
+            reported = written
+            # The final length is unknown, so the reported share approaches the end ever slower.
+            share = 1 - 0.5 ** (written / (8 * _REPORT_EVERY_CHARS))
+            fraction = _STARTED + (_WRITTEN - _STARTED) * share
+            await report_progress(fraction, f"writing, {written} characters")
+
+    return report_chars

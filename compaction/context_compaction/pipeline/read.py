@@ -1,6 +1,6 @@
 """Read one call: parse and check its list; make the loaded list valid and find its budget."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -70,7 +70,7 @@ async def read(
 def _read_input(payload: Sequence[JsonObject], request: CompactRequest) -> ReceivedInput:
     """Return the parsed list after every check that can refuse the call."""
     if request.prepare or request.apply is not None:
-        check_prepared(request)
+        _check_prepared(request)
     if request.detail is not None and request.range is None:
         fraction = {"target_fraction": DETAIL_SHARES[request.detail]}
         request = replace(request, settings=fraction | {**request.settings})
@@ -105,34 +105,30 @@ def _check_range(request: CompactRequest, messages: Messages) -> None:
         SettingsError: `range` names no messages of the list, or contradicts another option; or both
             `detail` and a target were given.
     """
-    if request.detail is not None and request.target_tokens is not None:
-        raise SettingsError(
-            f"detail is {request.detail!r} and target_tokens is {request.target_tokens}. Pass one "
-            "of them."
-        )
+    detail, target = request.detail, request.target_tokens
+    problem = f"detail is {detail!r} and target_tokens is {target}. Pass one of them."
+    _refuse({problem: detail is not None and target is not None})
     if request.range is None:
         return
     first, last = request.range
-    if first > last:
-        raise SettingsError(
-            f"range is {first} to {last}, so it contains no message. Pass the first number and "
-            f"then the last, for example {last} and {first}."
-        )
-    if first < 0 or last >= len(messages):
-        raise SettingsError(
-            f"range is {first} to {last}, but the list has {len(messages)} messages, counted from "
-            "0. Pass numbers of messages in this list."
-        )
-    if request.mode not in ("auto", "full", "plan"):
-        raise SettingsError(
-            f"range was given with mode {request.mode!r}, which writes no summary. Use auto, full "
-            "or plan."
-        )
-    if not policy_named(request.policy).replaces_history:
-        raise SettingsError(
-            f"range was given with policy {request.policy!r}, which writes no summary. Use another "
-            "policy."
-        )
+    policy = policy_named(request.policy)
+    _refuse({
+        f"range is {first} to {last}, so it contains no message. Pass the first number and then "
+        f"the last, for example {last} and {first}.": first > last,
+        f"range is {first} to {last}, but the list has {len(messages)} messages, counted from 0. "
+        "Pass numbers of messages in this list.": first < 0 or last >= len(messages),
+        f"range was given with mode {request.mode!r}, which writes no summary. Use auto, full or "
+        "plan.": request.mode not in ("auto", "full", "plan"),
+        f"range was given with policy {policy.name!r}, which writes no summary. Use another "
+        "policy.": not policy.replaces_history,
+    })
+
+
+def _refuse(problems: Mapping[str, bool]) -> None:
+    """Raise `SettingsError` for the first problem that exists."""
+    for problem, exists in problems.items():
+        if exists:
+            raise SettingsError(problem)
 
 
 def _of_whole_list(request: CompactRequest) -> CompactRequest:
@@ -300,31 +296,20 @@ def _repaired(
     return Step(stripped.messages, (*repaired.edits, *stripped.edits))
 
 
-def check_prepared(request: CompactRequest) -> None:
+def _check_prepared(request: CompactRequest) -> None:
     """Refuse options that contradict `prepare` or `apply`.
 
     Raises:
         SettingsError: The options contradict each other.
     """
-    applies = request.apply is not None
-    if request.prepare and applies:
-        problem = "prepare and apply were given together. Prepare first, and apply in a later call."
-    elif request.snip_messages or request.range is not None:
-        name = "snip_messages" if request.snip_messages else "range"
-        problem = (
-            f"{name} was given with prepare or apply, which keep the list as it is. Remove {name}, "
-            "or snip in a separate call."
-        )
-    elif request.prepare and request.mode not in ("auto", "micro", "full"):
-        problem = (
-            f"prepare was given with mode {request.mode!r}, which has no outcome to store. Use one "
-            "of: auto, micro, full."
-        )
-    elif applies and request.mode != "auto":
-        problem = (
-            f"apply was given with mode {request.mode!r}. Remove the mode: preparing has decided "
-            "what is applied."
-        )
-    else:
-        return
-    raise SettingsError(problem)
+    applies, name = request.apply is not None, "snip_messages" if request.snip_messages else "range"
+    _refuse({
+        "prepare and apply were given together. Prepare first, and apply in a later "
+        "call.": request.prepare and applies,
+        f"{name} was given with prepare or apply, which keep the list as it is. Remove {name}, or "
+        "snip in a separate call.": bool(request.snip_messages) or request.range is not None,
+        f"prepare was given with mode {request.mode!r}, which has no outcome to store. Use one of: "
+        "auto, micro, full.": request.prepare and request.mode not in ("auto", "micro", "full"),
+        f"apply was given with mode {request.mode!r}. Remove the mode: preparing has decided what "
+        "is applied.": applies and request.mode != "auto",
+    })

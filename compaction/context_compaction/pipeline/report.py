@@ -63,8 +63,10 @@ def report(done: Finished, secrets: JsonObject | None) -> Outcome:
         more |= {name: prepared.report[name] for name in ("writer", "digest")}
     result = replace(result, receipt=_receipt(result, done) | more)
     if request.mode == "plan":
-        result = replace(result, draft=done.words.prose or None)
-        return Outcome(_as_plan(_against_given_list(result, context), context))
+        result = _against_given_list(replace(result, draft=done.words.prose or None), context)
+        is_planned = result.status in ("repaired", "compacted")
+        status = "planned" if is_planned else result.status
+        return Outcome(result.with_given_list(status, session.given.payload))
     stored_list: PreparedList | None = None
     if request.prepare:
         result, stored_list = prepared_result(context, messages, result, rendered, done.now_seconds)
@@ -77,18 +79,6 @@ def report(done: Finished, secrets: JsonObject | None) -> Outcome:
     commit = make_commit(done, result, rendered, stored_list)
     stats = stats_of(context, plan, messages) if plan.acts else None
     return Outcome(_against_given_list(result, context), commit, stats)
-
-
-def _as_plan(result: CompactResult, context: CompactionContext) -> CompactResult:
-    """Return `result` as a plan, with the caller's own list."""
-    status = "planned" if result.status in ("repaired", "compacted") else result.status
-    return replace(
-        result,
-        status=status,
-        messages=list(context.session.given.payload),
-        changed=False,
-        receipt=result.receipt | {"status": status},
-    )
 
 
 def _with_prepared_report(

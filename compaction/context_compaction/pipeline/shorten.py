@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import zip_longest
 
 from context_compaction.activity.background import started_line
-from context_compaction.activity.calls import is_steering
 from context_compaction.context import CompactionContext, EditedMessages
 from context_compaction.layers.cut_point import is_preserved, preserved_part
 from context_compaction.layers.preview import extract
@@ -21,8 +20,8 @@ from context_compaction.layers.replace_blocks import (
     Replacement,
     clear_result,
     clip_call,
+    is_protected,
     persist_result,
-    protected_names,
     replace_blocks,
     smaller,
 )
@@ -118,8 +117,9 @@ def _shorter(
         return None
     if isinstance(block, ToolResult):
         name = calls.name_of(block)
-        is_protected = is_steering(name) or name.lower() in protected_names(context.settings)
-        return None if is_protected else _shorter_result(block, item, name, count)
+        if is_protected(name, context.settings):
+            return None
+        return _shorter_result(block, item, name, count)
     if isinstance(block, Text):
         return _shorter_text(block, [item], is_typed=False, count=count)
     return None

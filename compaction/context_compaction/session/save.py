@@ -235,15 +235,8 @@ def prepared_result(
         count = recognised.message_count + max(0, count - recognised.context_count)
         prefix_hash = history_hash(given[:count])
     reply = Prepared(prepared.prepared_id, count, prefix_hash, prepared.expires_seconds)
-    result = replace(
-        result,
-        status="prepared",
-        messages=list(given),
-        changed=False,
-        prepared=reply,
-        receipt={**receipt, "status": "prepared", "prepared": asdict(reply)},
-    )
-    return result, prepared
+    result = replace(result, prepared=reply, receipt={**receipt, "prepared": asdict(reply)})
+    return result.with_given_list("prepared", given), prepared
 
 
 def _entries(messages: Messages, rendered: Sequence[Sequence[JsonObject]]) -> list[Any]:
