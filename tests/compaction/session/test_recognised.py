@@ -152,6 +152,26 @@ async def test_pinned_index_refers_to_the_callers_list() -> None:
     assert "look at f1.py" in str(result.messages)
 
 
+async def test_prepared_recognised_list_applies_to_either_list() -> None:
+    history = session(24)
+    async with temporary_archive() as archive:
+        first = await compact(history, AUTO, archive=archive)
+        grown = [*history, *session(2)]
+        prepared = await compact(grown, replace(AUTO, mode="full", prepare=True), archive=archive)
+        assert prepared.prepared is not None
+        assert prepared.messages == grown
+        assert prepared.prepared.message_count == len(grown)
+        later = [assistant("Done."), user("Thanks.")]
+        apply = replace(AUTO, apply=prepared.prepared.prepared_id)
+        from_history = await compact([*grown, *later], apply, archive=archive)
+        compacted_list = [*first.messages, *session(2), *later]
+        from_compacted = await compact(compacted_list, apply, archive=archive)
+    assert from_history.status == "compacted"
+    assert from_history.messages[-2:] == later
+    assert from_compacted.messages == from_history.messages
+    assert from_history.tokens.after < first.tokens.after
+
+
 @dataclass(frozen=True)
 class Growth:
     """The calls in which a host passes a growing list.
