@@ -104,14 +104,14 @@ CASES = [
     ),
     Case(
         "zed",
-        f".config/{'Zed' if IS_WINDOWS else 'zed'}/settings.json",
+        f".config/{'Zed' if sys.platform == 'win32' else 'zed'}/settings.json",
         "context_servers",
         ".zed/settings.json",
     ),
     Case("windsurf", ".codeium/windsurf/mcp_config.json", "mcpServers"),
     Case(
         "goose",
-        f".config/{'Block/goose/config' if IS_WINDOWS else 'goose'}/config.yaml",
+        f".config/{'Block/goose/config' if sys.platform == 'win32' else 'goose'}/config.yaml",
         "extensions",
     ),
 ]
