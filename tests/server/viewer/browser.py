@@ -110,7 +110,8 @@ class PageMonitor:
 
 
 def wait_until_loaded(page: Any) -> None:
-    """Wait for the page, and for the parts that it loads by itself."""
+    """Wait for the page instead of its progress, and for the parts that it loads by itself."""
+    page.wait_for_selector("[data-reload]", state="detached")
     has_parts = page.locator("[hx-trigger^=load]").count()
     page.wait_for_load_state("networkidle" if has_parts else "load")
 
