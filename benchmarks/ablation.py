@@ -106,7 +106,7 @@ HEURISTICS: Mapping[str, Heuristic] = {
         (Patch(WALK, "_replace_older", return_none),),
         (REPLACE,),
     ),
-    "known files": Heuristic((Patch(solve, "_files_of", find_nothing),), functions_of(files)),
+    "known files": Heuristic((Patch(solve, "file_items", find_nothing),), functions_of(files)),
 }
 
 
