@@ -1,4 +1,4 @@
-"""Effects of shell commands on files: what they show, write, delete and may change.
+"""Effects of shell commands on files: shown, written, deleted and possibly changed files.
 
 `cat FILE`, `head FILE`, `nl FILE` and `sed -n A,Bp FILE` show a file. `cat > FILE <<EOF` and `tee`
 with a heredoc write one, `rm` deletes files. Any other program that names a file and does not only
@@ -125,7 +125,7 @@ class CommandEffects:
 
     Attributes:
         shows: The file that it prints, if it prints nothing else.
-        effects: What it writes, deletes and may change, in order. Writes and removals have happened
+        effects: Writes, removals and possible changes, in order. Writes and removals have happened
             if the whole command line succeeds.
         folder: Folder of the shell after the command: "" if unchanged, None if it is not known.
     """
@@ -196,9 +196,9 @@ def _effects_of(command: str, depth: int = 0) -> CommandEffects:
 
 
 def _without_heredocs(command: str) -> tuple[str, dict[int, tuple[str, bool]]]:
-    """Return the command without the texts of its heredocs, and the texts by the `<<`'s offset.
+    """Return the command without the texts of its heredocs, and the texts by offset of their `<<`.
 
-    Each text comes with whether the shell may expand something in it.
+    The second value of each text is whether the shell may expand something in it.
     """
     lines = command.split("\n")
     numbers: defaultdict[str, list[int]] = defaultdict(list)
@@ -276,7 +276,7 @@ def _tokens(code: str) -> Iterator[re.Match[str]]:
 
 
 def _unquoted(group: str, text: str, *, is_first: bool) -> str:
-    """Return a part of a word as the program gets it."""
+    """Return a part of a word without quotation marks and escapes."""
     if group == "double":
         for sign in '"$`\\':
             text = text.replace(f"\\{sign}", sign)
@@ -324,7 +324,7 @@ class _Reader:
         return posixpath.normpath(posixpath.join(self._folder, path))
 
     def _shown(self, command: _Command, pipeline: Sequence[_Command]) -> Shows | None:
-        """Return what a command shows of a file if it reads the output of `pipeline`."""
+        """Return the lines that a command shows if it reads the output of `pipeline`."""
         program, arguments = command.program, command.arguments
         is_numbered = False
         if pipeline:  # cat FILE | head, nl FILE | sed -n A,Bp
@@ -348,7 +348,7 @@ class _Reader:
         return Shows(path, start, count, is_numbered)
 
     def _change(self, command: _Command, is_certain: bool, *, is_first: bool) -> None:
-        """Record what a command writes, deletes and may change."""
+        """Record the writes, removals and possible changes of a command."""
         text = command.heredoc if is_first and is_certain and not command.expands else None
         names = [word for word in command.arguments if not word.startswith("-")]
         copied = text if command.program == "cat" and not command.arguments else None

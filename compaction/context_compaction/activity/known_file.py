@@ -18,8 +18,8 @@ from context_compaction.activity.shown import ShownLines
 from context_compaction.file_access import DiskFile
 from context_compaction.messages.model import Messages
 
-# Searching and replacing is done in C: this many characters cost as much as one. A look at one file
-# costs as much as this many.
+# Python searches and replaces this number of characters in the time of reading one. A look at one
+# file takes the time of this number.
 FAST_CHARS = 8
 # The newest states that receipts store.
 _MAX_STATES = 50

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from context_compaction.activity.calls import LINES_NAMED, arguments_by_name
 from context_compaction.messages.model import is_list
 
-# Tools cut lines of so many characters, and some return so many lines of a longer file without a
-# notice.
+# Tools cut longer lines, and some return this number of lines of a longer file without a notice.
 _PAGE = 2_000
 # Number of lines that a tool adds at most above and below the lines of a file.
 _FRAME_LINES = 8
@@ -27,8 +26,7 @@ _CUT = re.compile(
     r"|has more|use '?(?:offset|start_line)",
     re.IGNORECASE,
 )
-# One of these words is in every mark in the middle of a text that a host has cut. The search for a
-# word is much faster.
+# Every mark that a host puts into the middle of a text contains one of these words.
 _GAP_WORDS = ("truncated", "omitted", "elided", "removed", "<response clipped>")
 # Lines with which Oh My Pi marks folded code and Gemini CLI marks a part of a file.
 _PARTIAL = ("\n…\n", "\n--- FILE CONTENT (truncated) ---\n")

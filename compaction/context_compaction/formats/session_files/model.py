@@ -352,7 +352,7 @@ class NewSession:
         return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def with_fields(self, message: JsonObject, fields: JsonObject) -> tuple[JsonObject, JsonObject]:
-        """Return `message` with `fields`, and a mark for `Row.original_message` to undo that."""
+        """Return `message` with `fields`, and the mark that `Row.original_message` reads."""
         mark: JsonObject = {"session_id": self.origin}
         added: list[Any] = [key for key in fields if key not in message]
         replaced = {
