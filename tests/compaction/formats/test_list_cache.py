@@ -53,3 +53,10 @@ def test_list_cache_evicts_lists_when_it_exceeds_its_limit() -> None:
         lists.read([{"role": "user", "content": f"{number}" * 1_000}], "anthropic")
     assert lists.read(deepcopy(PAYLOAD), "anthropic") is not first
     assert lists.read(deepcopy(PAYLOAD), "anthropic").messages == first.messages
+
+
+def test_once_computes_again_only_when_its_inputs_change() -> None:
+    known, calls = ListCache().read(PAYLOAD, "anthropic"), list[int]()
+    for given in (1, 1, 2, 2, 1):
+        assert known.once("count", given, lambda given=given: calls.append(given) or given) == given
+    assert calls == [1, 2, 1]

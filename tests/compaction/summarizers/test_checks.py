@@ -112,6 +112,12 @@ def test_draft_marks_words_of_others_beside_the_user(line: str) -> None:
     assert draft.removed == ()
 
 
+def test_draft_marks_no_rule_that_it_calls_the_projects() -> None:
+    line = '- "Clearer rounding params everywhere"'
+    text = f"## Standing rules\nNone.\n\nThe project's:\n{line}\n## Next step\nGo on."
+    assert draft_of(text, SOURCE).text == text
+
+
 def test_draft_marks_tool_words_under_headings_of_the_user() -> None:
     line = '- "total_3_7 = round_half_even(price_7 * 10, 0.005)"'
     text = f"## Standing rules\n{line}\n## Facts\n{line}\n## Next step\nGo on."

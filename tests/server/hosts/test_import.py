@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.values import Query
 from context_compaction.formats.session_files.read import read_conversation
-from context_compaction.messages.model import text_of
+from context_compaction.messages.model import is_list, is_object, text_of
 from mcp_server_compaction.cli import main
 from mcp_server_compaction.hosts import importing
 
@@ -403,6 +403,31 @@ def test_import_separates_sub_agents_without_ids_by_their_parents(
     assert [parent for _, _, parent in sessions.values()].count("main") == 3
 
 
+def pi_rows() -> list[Row]:
+    rows: list[Row] = [{"type": "session", "id": "main", "cwd": "/p"}]
+    for number in range(6):
+        role = "assistant" if number % 2 else "user"
+        message = {"role": role, "content": text(f"words {number}")}
+        place = {"id": str(number), "parentId": str(number - 1) if number else None}
+        rows.append({"type": "message", **place, "message": message})
+    return rows
+
+
+def copilot_rows() -> list[Row]:
+    call = {"toolCallId": "t", "name": "bash", "arguments": {"command": "ls"}}
+    events = [
+        ("session.start", {"sessionId": "main"}),
+        ("user.message", {"content": "please list"}),
+        ("assistant.message", {"content": "listing", "toolRequests": [call]}),
+        ("tool.execution_complete", {"toolCallId": "t", "result": {"content": "two files"}}),
+        ("assistant.message", {"content": "done", "parentToolCallId": "t"}),
+        ("user.message", {"content": "thanks"}),
+    ]
+    return [
+        {"type": kind, "data": data, "timestamp": "2026-01-01T00:00:00Z"} for kind, data in events
+    ]
+
+
 def gemini_rows() -> list[Row]:
     call: Row = {"id": "c", "name": "run", "args": {"command": "make"}, "status": "success"}
     call["result"] = [{"functionResponse": {"response": {"output": "potto failed"}}}]
@@ -444,6 +469,81 @@ def test_import_reads_times_thoughts_and_rewinds_of_gemini_cli(shape: str, tmp_p
     [(transcript, context, _)] = archived(tmp_path / "a", tmp_path / "i").values()
     assert context == conversation.payload
     assert ("taken back" in json.dumps(transcript)) == (shape == "lines")
+
+
+# Fields with IDs, names and settings. Import leaves them out of the search index.
+LABELS = {"id", "cwd", "model", "type", "role", "call_id", "tool_use_id", "toolCallId", "sessionId"}
+
+
+CONTENTS = {"message", "payload", "data", "content", "toolCalls", "thoughts"}
+
+
+def damaged(value: Any, rng: Random, words: list[str]) -> Any:
+    """Return `value` with some parts replaced by unique words, which are added to `words`."""
+    words.append(f"zorilla{len(words)}")
+    word = f"see {words[-1]}\nthere"
+    if rng.random() < 0.08:
+        return rng.choice([word, [word], {"odd": word}, {"type": "odd", "deep": [{"x": word}]}])
+    words.pop()
+    if is_object(value):
+        items = [
+            (key, inner if key in LABELS else damaged(inner, rng, words))
+            for key, inner in value.items()
+        ]
+        # Some fields are missing, and some labels are of another type.
+        return {
+            key: 7 if key in LABELS and rng.random() < 0.02 else inner
+            for key, inner in items
+            if rng.random() > 0.04 or words_in(inner)
+        }
+    if is_list(value):
+        return [damaged(inner, rng, words) for inner in value]
+    return value
+
+
+def words_in(value: Any) -> bool:
+    return "zorilla" in json.dumps(value)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", [*KINDS, "pi", "copilot", "gemini"])
+def test_import_makes_every_word_of_damaged_rows_searchable(
+    kind: str, seed: int, tmp_path: Path
+) -> None:
+    rng = Random(f"{kind} {seed}")
+    more_kinds = {"pi": pi_rows, "copilot": copilot_rows, "gemini": gemini_rows}
+    rows = more_kinds[kind]() if kind in more_kinds else KINDS[kind]
+    words: list[str] = []
+    odd: list[Row] = []
+    for row in rows:
+        # Fields with the type of the row and its parent are not damaged.
+        content = {
+            key
+            for key in CONTENTS
+            if key in row and row.get("type") != "session_meta"  # contains only settings
+        }
+        odd.append(row | {key: damaged(row[key], rng, words) for key in sorted(content)})
+    lines = lines_of(odd)
+    lines[2:2] = [
+        b'{"type": "user", "message": {"content": "torn nyala\n',
+        b"\xff zebra\n",
+        b"[1]\n",
+    ]
+    file = tmp_path / "main.jsonl"
+    file.write_bytes(b"".join(lines))
+    conversation = read_conversation(file.read_bytes(), name="main.jsonl")
+    assert sum("is no JSON object" in note for note in conversation.notes) == 3
+    imported(tmp_path / "a", file)
+
+    async def missing() -> list[str]:
+        async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as opened:
+            return [
+                word
+                for word in [*words, "nyala", "zebra"]
+                if not (await opened.search(Query(word))).hits
+            ]
+
+    assert anyio.run(missing) == []
 
 
 @pytest.mark.parametrize("host", HOSTS)
