@@ -42,6 +42,11 @@ PAGES = {
     "storage": "/storage",
     "undone": f"/sessions/{STORY}/undone",
     "right-to-left": f"/sessions/{RIGHT_TO_LEFT}",
+    "output": "/outputs/OUTPUT",
+    "export": f"/sessions/{STORY}/export",
+    "delete": f"/sessions/{STORY}/delete",
+    "prune": "/storage/prune?days=0",
+    "login": "/",  # the last one, because it needs a browser without a cookie
 }
 ARABIC = (
     {"role": "user", "content": "مرحبا، أريد إصلاح الخطأ في الملف config.py من فضلك."},
@@ -61,8 +66,11 @@ TO_WEBP = """async ([data, quality]) => {
 }"""
 
 
-async def fill_archive(folder: Path) -> None:
-    """Archive a session that grows and is compacted several times, and two short sessions."""
+async def fill_archive(folder: Path) -> str:
+    """Archive a session that grows and is compacted several times, and two short sessions.
+
+    Returns the ID of the output with the most lines.
+    """
     sys.path.insert(0, str(REPOSITORY))
     from tests.support.story import story
 
@@ -90,6 +98,8 @@ async def fill_archive(folder: Path) -> None:
             (STORY, "codex /srv/billing"),
         ):
             await archive.commit(session_id, blobs=[make_blob(host, tool_name=HOST_TOOL)])
+        outputs = await archive.outputs(SESSION)
+        return max(outputs, key=lambda output: output.line_count).output_id
 
 
 @contextmanager
@@ -118,17 +128,17 @@ def main() -> None:
 
     with TemporaryDirectory() as name:
         folder = Path(name)
-        anyio.run(fill_archive, folder / "archive")
+        output_id = anyio.run(fill_archive, folder / "archive")
         with viewer(folder) as entry, sync_playwright() as playwright:
             browser = playwright.chromium.launch(
                 executable_path=os.environ.get("MCP_TEST_CHROMIUM", "/usr/bin/chromium"),
                 args=["--no-sandbox"],
             )
-            take_pictures(browser.new_page(), browser.new_page(), entry)
+            take_pictures(browser.new_page(), browser.new_page(), entry, output_id)
             browser.close()
 
 
-def take_pictures(page: Any, converter: Any, entry: str) -> None:
+def take_pictures(page: Any, converter: Any, entry: str, output_id: str) -> None:
     """Enter the viewer with a browser page, and save the pictures with the other page."""
     page.set_default_timeout(150_000)
     page.goto(entry)
@@ -140,13 +150,17 @@ def take_pictures(page: Any, converter: Any, entry: str) -> None:
         if name == "undone":
             page.goto(f"{base}/sessions/{STORY}/compactions/last")
             page.click("text=Undo this compaction")
+        if name == "login":
+            page.context.clear_cookies()
         for width, height in WIDTHS.items():
             page.set_viewport_size({"width": width, "height": height})
             for scheme in ("light", "dark"):
                 page.emulate_media(color_scheme=scheme)
                 page.goto("about:blank")
-                page.goto(f"{base}{address}")
+                page.goto(f"{base}{address.replace('OUTPUT', output_id)}")
+                page.wait_for_selector("main:not(:has([data-reload]))")
                 page.wait_for_load_state("networkidle")
+                page.wait_for_selector("main:not(:has(progress))")
                 data = base64.b64encode(page.screenshot()).decode()
                 webp = converter.evaluate(TO_WEBP, [data, QUALITY])
                 picture = FOLDER / f"{name}-{width}-{scheme}.webp"

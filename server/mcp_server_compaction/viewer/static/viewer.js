@@ -148,7 +148,10 @@
     button.addEventListener("click", () => move(Number(button.dataset.jump), CHANGES));
   }
 
-  if (document.querySelector("[data-reload]")) setTimeout(() => location.reload(), 500);
+  if (document.querySelector("[data-reload]")) {
+    const timer = setTimeout(() => location.reload(), 500);
+    addEventListener("beforeunload", () => clearTimeout(timer)); // a reload would stop a navigation
+  }
   const box = document.getElementById("transcript");
   if (box) transcript(box);
 })();
