@@ -8,8 +8,8 @@ background compaction.
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import asdict, replace
+from typing import Any, Required, TypedDict
 
 from context_compaction.archive.archive import Archive
 from context_compaction.archive.values import ContextEntry
@@ -38,8 +38,7 @@ from context_compaction.result import CompactResult, Prepared
 _SHORT_RECEIPT = ("session_id", "format", "status", "tokens")
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(TypedDict, total=False):
     """The arguments of `Archive.commit`; see there.
 
     Attributes:
@@ -50,24 +49,17 @@ class Commit:
         listed: Hash of the list that the call continued from, if that is another one.
     """
 
-    receipt: JsonObject
-    head: str
-    blobs: Sequence[Blob] = ()
-    context: Sequence[ContextEntry] = ()
-    listed: str = ""
+    receipt: Required[JsonObject]
+    head: Required[str]
+    blobs: Sequence[Blob]
+    context: Sequence[ContextEntry]
+    listed: str
 
 
 async def save(archive: Archive, session_id: str, commit: Commit | None) -> None:
     """Make the outputs of the result durable; the new context replaces the list from now on."""
     if commit is not None:
-        await archive.commit(
-            session_id,
-            blobs=commit.blobs,
-            receipt=commit.receipt,
-            context=commit.context,
-            head=commit.head,
-            listed=commit.listed,
-        )
+        await archive.commit(session_id, **commit)
 
 
 def make_commit(
@@ -119,11 +111,11 @@ def make_commit(
     if prepared is not None:
         receipt = with_prepared(receipt, prepared)
     elif not result.changed:
-        return Commit(receipt, session.history)
+        return Commit(receipt=receipt, head=session.history)
     is_other_list = result.changed and session.recognised is not None
     return Commit(
-        receipt,
-        session.history,
+        receipt=receipt,
+        head=session.history,
         blobs=(*_dated_blobs(done), *pin_blobs(context.pins.candidates)),
         context=entries,
         listed=history_hash(session.payload) if is_other_list else "",
