@@ -158,9 +158,9 @@ def take_pictures(page: Any, converter: Any, entry: str, output_id: str) -> None
                 page.emulate_media(color_scheme=scheme)
                 page.goto("about:blank")
                 page.goto(f"{base}{address.replace('OUTPUT', output_id)}")
-                page.wait_for_selector("main:not(:has([data-reload]))")
+                page.wait_for_selector("[data-reload]", state="detached")
                 page.wait_for_load_state("networkidle")
-                page.wait_for_selector("main:not(:has(progress))")
+                page.wait_for_selector("progress", state="detached")
                 data = base64.b64encode(page.screenshot()).decode()
                 webp = converter.evaluate(TO_WEBP, [data, QUALITY])
                 picture = FOLDER / f"{name}-{width}-{scheme}.webp"

@@ -115,3 +115,18 @@ async def test_plan_reports_the_names_that_compaction_drops() -> None:
             assert ("losses" in planned.receipt) == done.changed
             if done.changed:
                 assert planned.receipt["losses"] == await dropped_names_of(archive)
+
+
+async def test_very_long_list_stores_its_names_so_that_readers_do_not_wait() -> None:
+    messages = [
+        {"role": role, "content": f"{role} {n} of /srv/part-{n % 50}.py"}
+        for n in range(2_501)
+        for role in ("user", "assistant")
+    ]
+    request = CompactRequest(session_id="s", format="anthropic", context_window=20_000)
+    async with temporary_archive() as archive:
+        result = await compact(messages, request, archive=archive)
+        [stored] = await archive.receipts("s")
+        assert result.receipt["losses"] == stored["losses"]
+        assert stored["losses"]["total"] > 0
+        assert await read_dropped_names(archive, "s") == stored["losses"]

@@ -114,7 +114,7 @@ def wait_until_loaded(page: Any) -> None:
     page.wait_for_selector("[data-reload]", state="detached")
     has_parts = page.locator("[hx-trigger^=load]").count()
     page.wait_for_load_state("networkidle" if has_parts else "load")
-    page.wait_for_selector("main:not(:has(progress))")
+    page.wait_for_selector("progress", state="detached")
 
 
 def run_in_thread(work: Callable[..., Awaitable[T]], *args: Any) -> T:

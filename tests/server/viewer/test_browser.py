@@ -110,6 +110,7 @@ def test_placeholder_links_to_its_original(page: Any, address: str, monitor: Pag
 
 def test_keys_jump_from_change_to_change(page: Any, address: str, monitor: PageMonitor) -> None:
     page.goto(f"{_base(address)}/sessions/cleared/compactions/last?show=all")
+    page.wait_for_selector(".row")  # the page, not its progress
     page.wait_for_load_state("load")
     kinds: list[str] = []
     for _ in range(3):
