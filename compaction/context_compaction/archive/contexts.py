@@ -166,7 +166,7 @@ class StoredContexts:
         """Return the context of a list in which the host changed own messages.
 
         Hosts add a reminder or the time for one call only, and rewrite their system messages, the
-        first message, or their own text beside the user's last words. At most `_MAX_CHANGES` such
+        first message, or their own text next to the user's last words. At most `_MAX_CHANGES` such
         changes are accepted. Every assistant message and every tool result of the originals must be
         in the list, because a context may describe any of them, and another conversation must not
         read that.

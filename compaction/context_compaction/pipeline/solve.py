@@ -69,9 +69,9 @@ _PASSES = 10
 _PROSE_SHARE = 0.95
 # Longer texts add little. Claude Code limits its summaries to as many tokens.
 _MAX_PROSE_TOKENS = 20_000
-# The user's rules and the newest request beside such a text get at most these shares.
+# The user's rules and the newest request next to such a text get at most these shares.
 _RULES_SHARE, _REQUEST_SHARE = 0.1, 0.15
-# The line with the names of changed files beside such a text gets at most this share.
+# The line with the names of changed files next to such a text gets at most this share.
 _CHANGED_FILES_SHARE = 0.03
 # Below this target one summary covers everything, including the running request.
 _SMALL_TOKENS = 1_000
@@ -260,7 +260,7 @@ def _filled(
         remaining_tokens = (
             market.fill(room_tokens)
             if market
-            else _buy_beside(context, record, room_tokens, covered_until)
+            else _buy_next_to_text(context, record, room_tokens, covered_until)
         )
         candidate = _cut_where_bought(
             context,
@@ -336,10 +336,10 @@ def _with_room_for_prose(context: CompactionContext, plan: Plan, record: Record)
     return replace(frame, summary="", checkpoint="", text_tokens=text_tokens)
 
 
-def _buy_beside(
+def _buy_next_to_text(
     context: CompactionContext, record: Record, room_tokens: int, covered_until: int
 ) -> int:
-    """Buy what fits beside a text: of the newest messages, the newest request and rules.
+    """Buy what fits next to a text: newest messages, the newest request and rules.
 
     Only messages that may fit are considered, because others would not be shown. Return the tokens
     that are left.
