@@ -278,9 +278,9 @@ def test_import_stores_output_files_of_claude_code_in_their_session(
     (project / "main" / "tool-results").mkdir(parents=True)
     (project / "main.jsonl").write_bytes(b"".join(lines_of(claude_code_rows())))
     output = "".join(f"line {number} of the quokka log\n" for number in range(5_000))
-    (project / "main" / "tool-results" / "a1.txt").write_text(output, encoding="utf-8")
+    (project / "main" / "tool-results" / "a1.txt").write_bytes(output.encode())
     listing = f"the wombat list\n{output}"
-    (project / "main" / "tool-results" / "bq7.txt").write_text(listing, encoding="utf-8")
+    (project / "main" / "tool-results" / "bq7.txt").write_bytes(listing.encode())
     assert figures(imported(tmp_path / "a", project))["outputs"] == 2
     again = figures(imported(tmp_path / "a", project))
     assert (again["files"], again["unchanged"]) == (3, 3)
