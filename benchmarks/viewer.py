@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -163,7 +164,7 @@ async def measure(client: httpx2.AsyncClient, address: str) -> Timing:
     reply = await client.get(address)
     answer = time.process_time() - start
     progress = ""
-    while reply.status_code == httpx2.codes.ACCEPTED:
+    while reply.status_code == HTTPStatus.ACCEPTED:
         match = re.search(r"[\d,]+ of [\d,]+ [a-zA-Z ]+", reply.text)
         progress = match[0] if match else progress
         reply = await client.get(address)

@@ -1,6 +1,7 @@
 """Find the secrets in a text.
 
-The rules are those of gitleaks (folder `secret_rules`), and a table of forms that gitleaks lacks.
+The rules are those of gitleaks (folder `secret_rules`), detectors of detect-secrets, and a table of
+forms that both lack.
 Every match of a rule contains one of the rule's words, so a line is searched only by rules whose
 words it contains. A pattern is compiled when a text first contains one of its words.
 
@@ -13,6 +14,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
+from importlib import import_module
 from importlib.resources import files
 from itertools import pairwise
 from math import log2
@@ -43,6 +45,22 @@ _ANY_VALUE_END = r"(?![\w+/-])"
 # Rules of gitleaks search long lines in pieces, because not all are linear. Pieces overlap by more
 # than the length of a token.
 _PIECE_CHARS, _OVERLAP_CHARS = 4_000, 600
+
+# Detectors of detect-secrets: module, class, and words in lower case. Its other detectors find less
+# than the rules of gitleaks, or guess from randomness alone.
+_DETECTORS: tuple[tuple[str, str, _Words], ...] = (
+    ("artifactory", "ArtifactoryDetector", ("akc", "artifactory", "jfrog")),
+    ("aws", "AWSKeyDetector", ("akia", "asia", "abia", "acca", "a3t", "aws")),
+    ("azure_storage_key", "AzureStorageKeyDetector", ("accountkey=",)),
+    ("cloudant", "CloudantDetector", ("cloudant",)),
+    ("discord", "DiscordBotTokenDetector", ("discord",)),
+    ("mailchimp", "MailchimpDetector", ("-us",)),
+    ("npm", "NpmDetector", (":_authtoken=",)),
+    ("slack", "SlackDetector", ("xox", "hooks.slack.com")),
+    ("square_oauth", "SquareOAuthDetector", ("sq0csp-",)),
+    ("telegram_token", "TelegramBotTokenDetector", ("telegram",)),
+    ("twilio", "TwilioKeyDetector", ("twilio", "account_sid")),
+)  # fmt: skip
 
 # Beginnings of tokens that gitleaks lacks, or knows in one length only.
 _PREFIXES = (
@@ -83,11 +101,6 @@ _FORMS: tuple[tuple[str, _Words, str], ...] = (
         rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, _PREFIXES))})"
         r"[\w=-]{16,400}(?:\.[\w-]{10,400}){0,3}",
     ),
-    (
-        "aws key id", ("akia", "asia", "abia", "acca", "a3t"),
-        r"(?<![A-Z0-9])(?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9])",
-    ),
-    ("mailchimp key", ("-us",), r"(?<![a-z0-9])[0-9a-f]{32}-us\d{1,2}(?!\w)"),
     ("airtable token", ("pat",), r"(?<!\w)pat[A-Za-z0-9]{14}\.[a-f0-9]{64}(?!\w)"),
     ("mailgun key", ("key-",), r"(?<!\w)key-[a-f0-9]{32}(?!\w)"),
     ("resend key", ("re_",), r"(?<!\w)re_[A-Za-z0-9]{6,10}_[A-Za-z0-9]{20,40}(?!\w)"),
@@ -188,7 +201,7 @@ class _Rule:
     Attributes:
         kind: Kind of its secrets.
         words: Words in lower case; each match contains one of them.
-        load: Returns its regular expression. Called when a text first contains one of the words.
+        load: Returns its regular expressions. Called when a text first contains one of the words.
         is_secret: Decides whether a match is a secret.
         is_from_gitleaks: Whether gitleaks wrote the rule, so its time may not be linear.
         needs_digit: Whether each match contains a digit.
@@ -196,13 +209,13 @@ class _Rule:
 
     kind: str
     words: _Words
-    load: Callable[[], _Pattern]
+    load: Callable[[], Sequence[_Pattern]]
     is_secret: _Check
     is_from_gitleaks: bool
     needs_digit: bool
 
     @cached_property
-    def pattern(self) -> _Pattern:
+    def patterns(self) -> Sequence[_Pattern]:
         return self.load()
 
     def find(self, line: str, offset: int) -> Iterator[Secret]:
@@ -217,10 +230,11 @@ class _Rule:
             yield from self._find(line[start : start + _PIECE_CHARS], offset + start)
 
     def _find(self, piece: str, offset: int) -> Iterator[Secret]:
-        for match in self.pattern.finditer(piece):
-            group = _secret_group(match)
-            if self.is_secret(match[group], match):
-                yield Secret(self.kind, offset + match.start(group), offset + match.end(group))
+        for pattern in self.patterns:
+            for match in pattern.finditer(piece):
+                group = _secret_group(match)
+                if self.is_secret(match[group], match):
+                    yield Secret(self.kind, offset + match.start(group), offset + match.end(group))
 
 
 def _secret_group(match: _Match) -> int:
@@ -285,15 +299,31 @@ def _words() -> frozenset[str]:
 @run_once
 def _rules() -> tuple[_Rule, ...]:
     """Return all rules. If two rules find the same secret, the first one names its kind."""
-    return (*_gitleaks_rules(), *_own_rules())
+    return (*_gitleaks_rules(), *_detect_secrets_rules(), *_own_rules())
 
 
 def _own_rules() -> Iterator[_Rule]:
     for kind, words, source in _FORMS:
         check = _CHECKS.get(kind, _is_any)
         needs_digit = check in {_is_random, _is_token}
-        load = partial(re.compile, source)
+        load = partial(_own_patterns, source)
         yield _Rule(kind, words, load, check, is_from_gitleaks=False, needs_digit=needs_digit)
+
+
+def _own_patterns(source: str) -> Sequence[_Pattern]:
+    return (re.compile(source),)
+
+
+def _detect_secrets_rules() -> Iterator[_Rule]:
+    for module, name, words in _DETECTORS:
+        load = partial(_detector_patterns, module, name)
+        kind = module.replace("_", " ")
+        yield _Rule(kind, words, load, _is_any, is_from_gitleaks=False, needs_digit=False)
+
+
+def _detector_patterns(module: str, name: str) -> Sequence[_Pattern]:
+    detector: Any = getattr(import_module(f"detect_secrets.plugins.{module}"), name)
+    return tuple(detector.denylist)
 
 
 def _gitleaks_rules() -> Iterator[_Rule]:
@@ -306,11 +336,15 @@ def _gitleaks_rules() -> Iterator[_Rule]:
             yield _Rule(
                 rule["id"].replace("-", " "),
                 tuple(word.split()[0] for word in rule["keywords"]),
-                partial(_go_pattern, source.replace(_VALUE_END, _ANY_VALUE_END)),
+                partial(_gitleaks_patterns, source.replace(_VALUE_END, _ANY_VALUE_END)),
                 _gitleaks_check(rule.get("entropy", 0.0), allowlists),
                 is_from_gitleaks=True,
                 needs_digit=rule["id"] in _GITLEAKS_NEEDS_DIGIT,
             )
+
+
+def _gitleaks_patterns(source: str) -> Sequence[_Pattern]:
+    return (_go_pattern(source),)
 
 
 def _gitleaks_check(min_entropy: float, allowlists: Sequence[Mapping[str, Any]]) -> _Check:

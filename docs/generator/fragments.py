@@ -173,7 +173,7 @@ _COMMON_FIELDS = ("crc", "n", "kind", "ts", "last", "body")
 
 def _environment() -> str:
     described = texts()["environment"]
-    options = [option.envvar for option in cli.main.params if option.envvar]
+    options = [str(option.envvar) for option in cli.main.params if option.envvar]
     names = [*options, config.POLICY_VARIABLE, config.MODEL_VARIABLE]
     check_names(described, names, "environment variables")
     rows = [

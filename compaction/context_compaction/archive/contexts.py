@@ -111,7 +111,7 @@ class StoredContexts:
         contents: Sequence[str],
         chain: Sequence[str],
         roles: Callable[[], Sequence[str]],
-        same_words: SameWords = lambda *_: False,
+        same_words: SameWords = lambda _number, _index: False,
     ) -> ContextMatch | None:
         """Return the context that replaces the start of a list.
 

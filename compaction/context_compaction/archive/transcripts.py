@@ -4,7 +4,7 @@ All functions block. The archive ensures that only one thread at a time works on
 """
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -442,7 +442,9 @@ class TranscriptStore(Generic[S]):
         bodies = iter(self.body(state, stored.record))
         entries = stored.entries
         names = chain_hashes([str(content) for content, *_ in entries])
-        made = (next(bodies) if seq == NO_SEQ else {} for _, seq, *_ in entries)
+        made: Iterator[JsonObject] = (
+            next(bodies) if seq == NO_SEQ else {} for _, seq, *_ in entries
+        )
         return [
             (name, ContextEntry(seq, raw, source, "".join(head), content))
             for name, raw, (content, seq, source, *head) in zip(names, made, entries, strict=True)

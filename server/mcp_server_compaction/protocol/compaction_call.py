@@ -75,15 +75,13 @@ class Input:
             model: Model that the call names.
             fields: Other fields of the request.
         """
+        known: dict[str, Any] = {
+            "session_id": self.session_id,
+            "system": self.system,
+            "tools": self.tools,
+        }
         return CompactRequest(
-            format=self.format,
-            model=model or self.model or config.model,
-            **{
-                "session_id": self.session_id,
-                "system": self.system,
-                "tools": self.tools,
-                **fields,
-            },
+            format=self.format, model=model or self.model or config.model, **(known | fields)
         )
 
 

@@ -9,4 +9,6 @@ from typing import Any
 @cache
 def texts() -> dict[str, Any]:
     """Return the content of `texts.toml`, by section."""
-    return tomllib.loads(files(__package__).joinpath("texts.toml").read_text("utf-8"))
+    return tomllib.loads(
+        files("mcp_server_compaction.protocol").joinpath("texts.toml").read_text("utf-8")
+    )

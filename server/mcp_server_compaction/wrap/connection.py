@@ -182,7 +182,7 @@ class _Input(ObjectSendStream[SessionMessage]):
     def __init__(self, process: Process) -> None:
         self._process = process
 
-    async def send(self, item: SessionMessage, /) -> None:
+    async def send(self, item: SessionMessage) -> None:
         """Write one message. Nothing happens if the program has ended; its output shows that."""
         text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         if self._process.stdin is not None:

@@ -37,7 +37,7 @@ class HostQueue(ObjectSendStream[SessionMessage]):
             self._dropped_count += 1
         return True
 
-    async def send(self, item: SessionMessage, /) -> None:
+    async def send(self, item: SessionMessage) -> None:
         """Queue a message, after a warning if other messages were dropped."""
         if self._dropped_count:
             text = (

@@ -564,8 +564,10 @@ def test_install_asks_on_a_terminal_for_each_host_that_it_finds(home: Path) -> N
         (home / name).mkdir()
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "mcp_server_compaction", "install"]
-    streams = {"stdin": follower, "stdout": follower, "stderr": follower}
-    with subprocess.Popen(command, **streams, env={**os.environ, "TERM": "dumb"}) as process:
+    environment = {**os.environ, "TERM": "dumb"}
+    with subprocess.Popen(
+        command, stdin=follower, stdout=follower, stderr=follower, env=environment
+    ) as process:
         os.close(follower)
         for question, reply in (
             ("Register in Codex? [Y/n]: ", "n"),

@@ -46,6 +46,7 @@ HEAVY = (
     "context_compaction.settings",
     "context_compaction.summarizers",
     "context_compaction.tokens",
+    "detect_secrets",
     "mcp_server_compaction.compare",
     "mcp_server_compaction.hosts.catalog",
     "mcp_server_compaction.hosts.import",

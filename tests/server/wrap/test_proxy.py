@@ -201,6 +201,7 @@ async def test_reading_tool_has_another_name_when_the_server_has_one_with_its_na
 async def test_response_is_queued_when_the_host_does_not_read_notifications_fast_enough() -> None:
     stream, queued = anyio.create_memory_object_stream[SessionMessage](8)
     queue = HostQueue(stream)
+    messages: list[Any] = []
     async with queue, queued, anyio.create_task_group() as tasks:
         for number in range(5_000):
             assert queue.take("notifications/message", {"level": "info", "data": number})
@@ -208,7 +209,7 @@ async def test_response_is_queued_when_the_host_does_not_read_notifications_fast
         request = JSONRPCRequest(jsonrpc="2.0", id=1, method="ping")
         tasks.start_soon(queue.send, SessionMessage(request))
         with anyio.fail_after(60):
-            messages: list[Any] = [(await queued.receive()).message for _ in range(10)]
+            messages += [(await queued.receive()).message for _ in range(10)]
     assert [message.params["data"] for message in messages[:8]] == list(range(8))
     assert "Dropped 4992 log and progress messages" in messages[8].params["data"]
     assert messages[9].method == "ping"

@@ -17,6 +17,7 @@ def read(rows: Sequence[Row]) -> Session:
     for row in rows:
         content = row.object("message").get("content")
         is_known = isinstance(content, str | list)
-        raw = {"role": row.value.get("role"), "content": content} if is_known else row.value
+        message: JsonObject = {"role": row.value.get("role"), "content": content}
+        raw = message if is_known else row.value
         entries += [row.entry(raw)] if "message" in row.value else []
     return Session(kind="cursor", format="anthropic", entries=tuple(entries))

@@ -235,7 +235,7 @@ def _rank_by_words(text: str) -> tuple[float, bool]:
         if not any(span.start() <= match.start() < span.end() for span in personal)
     ]
     rule_signs = {match[0] for match in rule_matches}
-    signs = {sign for sign in _OTHER_SIGNS if sign_pattern(sign).search(lower)}
+    signs: set[Sign] = {sign for sign in _OTHER_SIGNS if sign_pattern(sign).search(lower)}
     if personal:
         signs.add("about_oneself")
     is_lasting = sign_pattern("lasting").search(lower) is not None

@@ -7,7 +7,7 @@ not a summary. The caller then uses verbatim extracts. This module writes no sum
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import anyio
 from anyio import to_thread
@@ -118,7 +118,8 @@ class ModelCalls:
 def _ends_the_program(error: BaseException) -> bool:
     """Whether somebody cancels the call or stops the program, so that `error` is no fault."""
     if isinstance(error, BaseExceptionGroup):
-        return any(map(_ends_the_program, error.exceptions))
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return any(map(_ends_the_program, group.exceptions))
     cancelled = anyio.get_cancelled_exc_class()
     return isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit, cancelled))
 
