@@ -325,6 +325,14 @@ def is_request_extract(message: Message) -> bool:
     return any(block.author == "user" and is_long_request(block.text) for block in texts)
 
 
+def has_long_request(message: Message) -> bool:
+    """Whether a text of `message` is a marker for a long user message, whoever wrote it.
+
+    While a list is shortened, the authors of new texts are not known.
+    """
+    return any(isinstance(block, Text) and is_long_request(block.text) for block in message.blocks)
+
+
 def is_clipped(text: str) -> bool:
     """Whether `text` is an argument that was clipped."""
     tail = text[-200:].rpartition(_TRUNCATED)[2]

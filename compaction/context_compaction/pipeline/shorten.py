@@ -84,7 +84,7 @@ def shorten_to_bought(
     for layer, is_typed in ((_REQUEST_LAYER, True), ("persist", False)):
         # A first text is shortened as it was bought, further ones only until the list fits.
         while not (
-            placeholders.is_request_extract(edited.messages[request_at])
+            placeholders.has_long_request(edited.messages[request_at])
             and context.fits(tuple(edited.messages[at] for at in kept_at))
         ):
             request = edited.messages[request_at]
@@ -178,7 +178,7 @@ def _shorter_request(
     if not candidates or all(item.is_complete for item in own):
         return {}
     number, block = max(candidates, key=lambda text: len(text[1].text))
-    if placeholders.is_request_extract(request):
+    if placeholders.has_long_request(request):
         return _at(at, number, _shorter_text(block, (), is_typed=is_typed, count=count))
     flat = " ".join(" ".join(item.text.split()) for item in own)
     own += [

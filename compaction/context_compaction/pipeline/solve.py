@@ -173,14 +173,15 @@ def decide(
     if plan.fills:
         has_prose = brings_text(context.request) or (has_model and uses_model(context, plan))
         record = _record_of(context, plan, has_files=not has_prose)
+        filled = plan
         if has_prose and not plan.rejections:
-            plan = _with_room_for_prose(context, plan, record)
-        else:
+            filled = _with_room_for_prose(context, plan, record)
+        if not filled.text_tokens:
             filled = _filled(context, plan, record)
             if filled.cut is None and not has_prose:
                 # Without a summary no file is restored: the tool results show the files.
                 filled = _filled(context, plan, _record_of(context, plan, has_files=False))
-            plan = filled
+        plan = filled
     plan = replace(plan, originals=originals_of(context, plan, plan.archived))
     return replace(plan, memory=find_saved_summary(context, plan))
 
@@ -540,7 +541,7 @@ def with_text(
         if words.prose not in f"{filled.summary}{filled.checkpoint}":
             warning = "The summary does not fit. Verbatim extracts take its place."
             words = SummaryText(warnings=(*words.warnings, warning), model=words.model)
-    if not (words.prose or plan.summary or plan.checkpoint):
+    if plan.text_tokens and not (words.prose or plan.summary or plan.checkpoint):
         # Room was reserved for prose, but none was written.
         filled = _filled(context, plan, _record_of(context, plan))
     return filled, words

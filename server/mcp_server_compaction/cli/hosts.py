@@ -292,18 +292,22 @@ def doctor(context: click.Context, host_name: str | None, as_json: bool) -> None
 
 
 def _program_checks(context: click.Context) -> dict[str, Callable[[], list[str]]]:
-    """Return the check of each part of the program; each returns lines for people."""
+    """Return the check of each part of the program; each returns lines for people.
+
+    A wrong configuration is refused here, before anything is printed.
+    """
+    config = config_of(context)
     return {
         "mcp-server-compaction": lambda: [version("mcp-server-compaction")],
         "python": lambda: [platform.python_version()],
         "sqlite": _check_sqlite,
         "mcp": lambda: [version("mcp")],
         "tiktoken": lambda: [version("tiktoken")],
-        "roots": lambda: _check_roots(config_of(context)),
-        "summary writers": lambda: _check_writers(config_of(context)),
-        "proxy": lambda: _check_proxies(config_of(context)),
+        "roots": lambda: _check_roots(config),
+        "summary writers": lambda: _check_writers(config),
+        "proxy": lambda: _check_proxies(config),
         "vocabulary": _check_vocabulary,
-        "archive": lambda: _check_archive(config_of(context)),
+        "archive": lambda: _check_archive(config),
     }
 
 
