@@ -11,12 +11,13 @@ gets the newest rules of gitleaks. `benchmarks/redaction.py` measures what all r
 
 import re
 import tomllib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from importlib import import_module
 from importlib.resources import files
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import log2
 from typing import Any, TypeAlias
 
@@ -278,8 +279,7 @@ def _unknown_tokens(text: str) -> Iterator[Secret]:
 def _by_rules(text: str) -> Iterator[Secret]:
     lowered = text.lower()
     # No word contains white space, and most parts of a text occur in it often.
-    parts = " ".join(set(lowered.split()))
-    words = {word for word in _words() if word in parts}
+    words = _words_in(" ".join(set(lowered.split())))
     rules = [rule for rule in _rules() if not words.isdisjoint(rule.words)] if words else []
     offset = 0
     for line, small in zip(text.split("\n"), lowered.split("\n"), strict=True) if rules else ():
@@ -290,10 +290,21 @@ def _by_rules(text: str) -> Iterator[Secret]:
         offset += len(line) + 1
 
 
+def _words_in(lowered: str) -> set[str]:
+    """Return the words of all rules that a text in lower case contains."""
+    words = _words_by_start()
+    starts = set(zip(lowered, lowered[1:], lowered[2:], strict=False)) & words.keys()
+    candidates = chain(words[()], *(words[start] for start in starts))
+    return {word for word in candidates if word in lowered}
+
+
 @run_once
-def _words() -> frozenset[str]:
-    """Return the words of all rules."""
-    return frozenset(word for rule in _rules() for word in rule.words)
+def _words_by_start() -> Mapping[_Words, Sequence[str]]:
+    """Return the words of all rules by their first three characters; shorter ones under ()."""
+    words: defaultdict[_Words, list[str]] = defaultdict(list)
+    for word in {word for rule in _rules() for word in rule.words}:
+        words[tuple(word[:3]) if len(word) > 2 else ()].append(word)
+    return words
 
 
 @run_once
