@@ -173,7 +173,7 @@ class PersistArguments(Arguments):
     tool_name: str | None = None
     tool_call_id: str | None = None
     threshold_tokens: NonNegativeInt | None = None
-    """Skip smaller texts. Default: 0."""
+    """Skip smaller texts."""
     preview_chars: Annotated[int, Field(ge=0, le=6_000)] | None = None
     """Default: 2,000."""
 
@@ -199,7 +199,7 @@ class ReadArguments(Arguments):
     pattern: str | None = None
     """Only lines matching this text or regex, as grep -n."""
     context: Annotated[int, Field(ge=0, le=50)] | None = None
-    """Lines around each match. Default: 0."""
+    """Lines around each match. Default: up to 16."""
     tail: PositiveInt | None = None
     """Only the last lines."""
     json_path: str | None = None

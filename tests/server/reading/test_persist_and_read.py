@@ -128,6 +128,23 @@ async def test_pattern_truncates_a_long_line_around_its_match(config: Config) ->
     assert "NEEDLE" in text_of(part)
 
 
+async def test_description_of_context_names_the_number_of_lines_without_it(
+    config: Config,
+) -> None:
+    text = "".join(f"line {n}{' HIT' if n == 50 else ''}\n" for n in range(100))
+    async with connect(config) as client:
+        [description] = [
+            tool.input_schema["properties"]["context"]["description"]
+            for tool in (await client.list_tools()).tools
+            if tool.name == "read_persisted_output"
+        ]
+        output_id = (await _persist(client, text))["output_id"]
+        result = await client.call_tool(
+            "read_persisted_output", {"output_id": output_id, "pattern": "HIT"}
+        )
+    assert description.endswith(f"Default: up to {text_of(result).count(chr(10)) // 2}.")
+
+
 async def test_pattern_reduces_context_lines_when_all_matches_would_not_fit(
     config: Config,
 ) -> None:
