@@ -352,7 +352,7 @@ def _check_vocabulary() -> list[str]:
 def _check_archive(config: Config) -> list[str]:
     if config.archive_address is None and not config.archive_folder.exists():
         return [f"{config.archive_folder} (empty: created on first use)"]
-    from context_compaction import ArchiveError, Health, open_archive
+    from context_compaction import CompactionError, Health, open_archive
 
     from mcp_server_compaction.viewer.formatting import size
 
@@ -362,9 +362,9 @@ def _check_archive(config: Config) -> list[str]:
 
     try:
         state = anyio.run(health)
-    except ArchiveError as error:
-        command = f"{own_command()} --archive DIR doctor"
-        return [f"{_PROBLEM}{error} To use another folder, run: {command}"]
+    except CompactionError as error:  # or a package for the database is missing
+        other = f"To use another archive, run: {own_command()} --archive DIR doctor"
+        return [f"{_PROBLEM}{error}", other]
     return [
         state.location,
         f"{state.session_count} sessions, {state.message_count} messages, "
