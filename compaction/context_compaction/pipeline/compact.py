@@ -106,7 +106,9 @@ async def compact(
     await progress(0.4, "archived")
     session = await load(given, session_id, appended, archive, now_seconds)
     if session.request.mode == "undo":
-        return await undo(session, archive)
+        undone = await undo(session, archive)
+        await progress(1.0, "undone")
+        return undone
     context, plan, files = await to_thread.run_sync(_plan, session, archive.redaction)
     await progress(0.6, "cleared")
     words = SummaryText()

@@ -70,6 +70,8 @@ _MAX_POINTERS = 3  # for each layer
 # A resumed session should be small, but the default policy may leave a large context.
 _RESUME_TARGET = "30%"
 
+# What the modes do that do not compact.
+_PROGRESS = {"plan": "Planning", "record": "Archiving", "undo": "Undoing"}
 _MODES = [mode for mode in get_args(Mode) if mode != "undo"]
 HostName: TypeAlias = Annotated[str, click.Choice(tuple(RESUME_FORMATS))]
 FormatName: TypeAlias = Annotated[str, click.Choice(tuple(FORMATS))]
@@ -194,7 +196,7 @@ def _run(options: _Options, config: Config) -> _Outcome:
 
 
 async def _compact(options: _Options, config: Config) -> _Outcome:
-    with progress("Compacting") as report:
+    with progress(_PROGRESS.get(options.mode or "", "Compacting")) as report:
         async with open_archive(config.archive, redaction=config.redaction) as archive:
             given = await _open_input(options.source, archive)
             if options.format:

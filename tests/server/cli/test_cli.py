@@ -253,6 +253,42 @@ def test_doctor_checks_every_part_of_the_program(
     assert "PROBLEM" in run("--archive", unreachable, "doctor", "--json", code=1).stdout
 
 
+def test_doctor_names_the_command_that_installs_the_package_for_a_database(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "import sys; sys.modules['psycopg'] = None\n"
+        "from mcp_server_compaction.__main__ import run; run()"
+    )
+    address = "postgresql://nobody@127.0.0.1:1/nothing"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--archive", address, "doctor"],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "PROBLEM: An archive in PostgreSQL needs the package psycopg." in done.stdout
+    assert "pip install 'mcp-server-compaction[postgres]'\n" in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "step"),
+    [("undo", "Undoing: 20%  read"), ("compact --mode plan", "Planning: 20%  read")],
+)
+def test_progress_says_what_the_command_does(
+    run: Run, transcript: Path, monkeypatch: pytest.MonkeyPatch, words: str, step: str
+) -> None:
+    monkeypatch.setattr("mcp_server_compaction.cli.terminal.PROGRESS_SECONDS", 0)
+    run("compact", transcript, "--mode", "full")
+    lines = run(*words.split(), transcript).stderr.splitlines()
+    assert lines[0] == step
+    assert lines[-1].partition(":")[0] == step.partition(":")[0]
+    assert "100%" in lines[-1]
+
+
 def test_compact_calls_a_model_only_when_it_is_named(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
