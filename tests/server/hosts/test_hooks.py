@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from mcp_server_compaction.__main__ import run as program
 from mcp_server_compaction.hosts.hook_events import KINDS, LARGE_CHARS, shortened_result
 
 from tests.server.helpers import Json
+from tests.support.waiting import eventually
 
 Hook = Callable[..., Any]
 
@@ -315,15 +315,6 @@ def transcript(path: Path, turns: int = 3) -> Path:
             })  # fmt: skip
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     return path
-
-
-def eventually(check: Callable[[], Any]) -> Any:
-    """Call `check` until it returns something, because another process does the work."""
-    deadline = time.monotonic() + 150
-    while not (value := check()):
-        assert time.monotonic() < deadline, "the background process did not finish"
-        time.sleep(0.05)
-    return value
 
 
 def test_log_contains_no_secret_when_a_path_or_an_id_contains_one(

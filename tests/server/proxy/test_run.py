@@ -12,8 +12,18 @@ from mcp_server_compaction.proxy.run import host_command, host_window
 
 from tests.support.strict_answers import Says
 from tests.support.strict_provider import Provider, Reply, Request, serve_provider
+from tests.support.waiting import eventually
 
-from .running import COMMAND, SMALL, check_all_accepted, environment_of, host_of, proxied, working
+from .running import (
+    COMMAND,
+    SMALL,
+    Proxy,
+    check_all_accepted,
+    environment_of,
+    host_of,
+    proxied,
+    working,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -112,11 +122,19 @@ def summary_requests(provider: Provider) -> list[Request]:
     return [request for request in provider.asked if request.json.get("stream") is False]
 
 
+def archived(proxy: Proxy, text: bytes) -> bool:
+    return any(text in path.read_bytes() for path in proxy.archive.rglob("*") if path.is_file())
+
+
 def test_the_callers_model_writes_the_summary_of_a_later_request(tmp_path: Path) -> None:
     scripted = working(12)
 
     def script(request: Request) -> Reply:
-        return Says(SUMMARY) if request.json.get("stream") is False else scripted(request)
+        if request.json.get("stream") is False:
+            return Says(SUMMARY)
+        if summary_requests(provider):  # the host would else be faster than the proxy
+            eventually(lambda: archived(proxy, b"prepared_id"))
+        return scripted(request)
 
     with (
         serve_provider(script) as provider,

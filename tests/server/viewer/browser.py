@@ -109,11 +109,21 @@ class PageMonitor:
         return not (self.foreign_requests or self.dialogs or self.errors)
 
 
+def visit(page: Any, address: str) -> None:
+    """Go to an address, and wait for the page instead of its progress."""
+    page.goto(address)
+    wait_until_loaded(page)
+
+
 def wait_until_loaded(page: Any) -> None:
     """Wait for the page instead of its progress, and for the parts that it loads by itself."""
-    page.wait_for_selector("[data-reload]", state="detached")
-    has_parts = page.locator("[hx-trigger^=load]").count()
-    page.wait_for_load_state("networkidle" if has_parts else "load")
+    page.wait_for_load_state("load")
+    # A progress page loads itself again, which would stop the next step of a test.
+    while page.locator("[data-reload]").count():
+        page.wait_for_selector("[data-reload]", state="detached")
+        page.wait_for_load_state("load")
+    if page.locator("[hx-trigger^=load]").count():
+        page.wait_for_load_state("networkidle")
     page.wait_for_selector("progress", state="detached")
 
 

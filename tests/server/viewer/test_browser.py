@@ -18,7 +18,7 @@ from tests.server.viewer.browser import (
     PageMonitor,
     run_in_thread,
     viewer_process,
-    wait_until_loaded,
+    visit,
 )
 from tests.server.viewer.site import fill_archive
 from tests.server.viewer.test_attacks import fill_attacked, pages_of
@@ -63,8 +63,7 @@ def entered(chromium: Any, address: str) -> Iterator[Any]:
     context = chromium.new_context(accept_downloads=True)
     context.set_default_timeout(WAIT_MS)
     page = context.new_page()
-    page.goto(address)
-    page.wait_for_selector("h1")
+    visit(page, address)
     yield context
     context.close()
 
@@ -78,7 +77,7 @@ def monitor() -> PageMonitor:
 def page(entered: Any, address: str, monitor: PageMonitor) -> Iterator[Any]:
     opened = entered.new_page()
     monitor.attach(opened, address.split("/")[2])
-    opened.goto(_base(address))
+    visit(opened, _base(address))
     yield opened
     opened.close()
 
@@ -98,7 +97,7 @@ def test_original_of_a_removed_message_is_four_clicks_away(page: Any, monitor: P
 
 
 def test_placeholder_links_to_its_original(page: Any, address: str, monitor: PageMonitor) -> None:
-    page.goto(f"{_base(address)}/sessions/cleared/compactions/last")
+    visit(page, f"{_base(address)}/sessions/cleared/compactions/last")
     placeholder = page.locator(".cleared .after a.pointer[href^='/outputs/']").first
     cell = placeholder.locator("xpath=ancestor::div[contains(@class, 'after')]")
     assert "round_half_even" not in cell.inner_text()
@@ -109,9 +108,7 @@ def test_placeholder_links_to_its_original(page: Any, address: str, monitor: Pag
 
 
 def test_keys_jump_from_change_to_change(page: Any, address: str, monitor: PageMonitor) -> None:
-    page.goto(f"{_base(address)}/sessions/cleared/compactions/last?show=all")
-    page.wait_for_selector(".row")  # the page, not its progress
-    page.wait_for_load_state("load")
+    visit(page, f"{_base(address)}/sessions/cleared/compactions/last?show=all")
     kinds: list[str] = []
     for _ in range(3):
         page.keyboard.press("n")
@@ -147,17 +144,17 @@ def test_search_works_with_the_keyboard_alone(page: Any, monitor: PageMonitor) -
 def test_plans_of_compaction_and_pruning_change_nothing(
     page: Any, address: str, monitor: PageMonitor
 ) -> None:
-    page.goto(f"{_base(address)}/sessions/main/context")
+    visit(page, f"{_base(address)}/sessions/main/context")
     page.wait_for_selector("svg.bar")
     page.click("text=Try another policy")
     page.select_option("select[name=policy]", "economy")
     page.click("button:text-is('Plan')")
     page.wait_for_selector("text=What the next compaction would do")
-    page.goto(f"{_base(address)}/storage")
+    visit(page, f"{_base(address)}/storage")
     page.fill("input[name=days]", "0")
     page.click("text=Preview")
     page.wait_for_selector("text=Nothing is deleted yet")
-    page.goto(_base(address))
+    visit(page, _base(address))
     assert page.locator(".session .title").count() == 3
     assert monitor.is_clean(), monitor
 
@@ -165,7 +162,7 @@ def test_plans_of_compaction_and_pruning_change_nothing(
 def test_html_export_requests_no_other_file(
     page: Any, entered: Any, address: str, folder: Path
 ) -> None:
-    page.goto(f"{_base(address)}/sessions/main/export")
+    visit(page, f"{_base(address)}/sessions/main/export")
     with page.expect_download() as download:
         page.click("button:text-is('Download')")
     path = folder / "main.html"
@@ -193,8 +190,7 @@ def test_pages_are_accessible_in_light_and_dark_and_fit_a_window_of_360_pixels(
     for path in PAGES:
         checked.emulate_media(color_scheme="light")
         checked.set_viewport_size({"width": 1280, "height": 720})
-        checked.goto(f"{_base(address)}{path}")
-        wait_until_loaded(checked)
+        visit(checked, f"{_base(address)}{path}")
         checked.evaluate(axe)
         assert _violations(checked) == [], path
         # The dark colours differ from the light ones only in the style sheet.
@@ -221,12 +217,10 @@ def test_attacks_in_a_transcript_run_nothing_and_send_nothing(
         context = chromium.new_context()
         context.set_default_timeout(WAIT_MS)
         page = context.new_page()
-        page.goto(entry)
-        page.wait_for_selector("h1")
+        visit(page, entry)
         monitor.attach(page, entry.split("/")[2])
         for path in run_in_thread(_addresses, config):
-            page.goto(f"{_base(entry)}{path}")
-            wait_until_loaded(page)
+            visit(page, f"{_base(entry)}{path}")
             page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
             assert page.evaluate("window.ran") is None, path
             assert page.url.startswith(_base(entry)), path
@@ -278,11 +272,9 @@ def test_very_long_session_loads_only_parts_near_the_window(chromium: Any, tmp_p
         context = chromium.new_context()
         context.set_default_timeout(WAIT_MS)
         page = context.new_page()
-        page.goto(entry)
-        page.wait_for_selector("h1")
-        page.goto(f"{_base(entry)}/sessions/long")
+        visit(page, entry)
+        visit(page, f"{_base(entry)}/sessions/long")
         page.wait_for_selector("#transcript[data-ready]")
-        wait_until_loaded(page)
         page.on("request", record)
         page.evaluate(JUMP.replace("AT", str(MESSAGE_COUNT * 9 // 10)))
         assert len(requested) <= 4
@@ -312,7 +304,7 @@ def test_questions_are_answered_in_three_clicks(
     words, clicks, answer = QUESTIONS[question]
     assert len(clicks) <= 3
     if words:
-        page.goto(f"{_base(address)}/search?session_id=main")
+        visit(page, f"{_base(address)}/search?session_id=main")
         page.fill("#search-words", words)
         page.keyboard.press("Enter")
     if answer == "download":
