@@ -10,7 +10,7 @@
         '''
 
 The type gives the kind of the option: a flag, a choice, or one that may be repeated. The word in
-parentheses is the name of its value in the help.
+parentheses is the name of its value in the help. In brackets, the value may be omitted.
 """
 
 import inspect
@@ -63,8 +63,9 @@ def options_of(
         function.__doc__ = inspect.cleandoc(function.__doc__ or "").partition("\n\nOptions:")[0]
         for name, value_name, text in reversed(described):
             kind, is_multiple = _kind_of(hints[name])
-            flag = name.removeprefix("as_").removesuffix("s" if is_multiple else "")
+            flag = name.removeprefix("as_").removesuffix("s" if is_multiple else "").rstrip("_")
             is_required = parameters[name].default is inspect.Parameter.empty
+            omitted: dict[str, Any] = {"flag_value": ""} if value_name.startswith("[") else {}
             function = click.option(
                 f"--{flag.replace('_', '-')}",
                 name,
@@ -77,6 +78,7 @@ def options_of(
                 help=text,
                 envvar=f"{variables}{name.upper()}" if variables else None,
                 show_envvar=bool(variables),
+                **omitted,
             )(function)
         return function
 

@@ -17,7 +17,7 @@ from context_compaction import SettingsError, VocabularyError
 from context_compaction.system import command_line
 
 from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
-from mcp_server_compaction.cli.terminal import answer, config_of, json_option, say, say_exactly
+from mcp_server_compaction.cli.terminal import answer, config_of, say, say_exactly
 from mcp_server_compaction.config import (
     ROOTS_VARIABLE,
     Config,
@@ -46,6 +46,7 @@ from mcp_server_compaction.hosts.installing import (
     servers_to_wrap,
     this_program,
 )
+from mcp_server_compaction.options import own_options
 from mcp_server_compaction.own_command import SCRIPT, own_command
 
 # A reset of the write-ahead log could corrupt a database that several processes write:
@@ -54,67 +55,39 @@ _WAL_FIXED = (3, 51, 3)
 _PROBLEM = "PROBLEM: "
 _NOT_CHECKED = "not checked in time: the computer is busy, a folder does not answer, or it is huge"
 
-_host = click.argument("host_name", metavar="HOST", type=click.Choice(tuple(HOSTS)))
-_optional_host = click.argument(
-    "host_name", metavar="[HOST]", required=False, type=click.Choice(tuple(HOSTS))
-)
-_scope = click.option(
-    "--scope",
-    type=click.Choice(["user", "project"]),
-    default="user",
-    help="Change the configuration for all projects of your user, or for this folder only.",
-)
-_dry_run = click.option(
-    "--dry-run", is_flag=True, help="Print the changes as a diff, and write nothing."
-)
+_HOST = click.Choice(tuple(HOSTS))
+_optional_host = click.argument("host_name", metavar="[HOST]", required=False, type=_HOST)
 
 
 @click.command()
 @_optional_host
-@_scope
-@click.option(
-    "--wrap",
-    "wrapped_names",
-    multiple=True,
-    metavar="[NAME]",
-    is_flag=False,
-    flag_value="",
-    help="Move the host's other servers behind this one, which shortens their large results: all, "
-    "or the one with this name; repeatable (default: none).",
-)
-@click.option(
-    "--hooks",
-    is_flag=True,
-    help="Register hooks that archive large outputs and sessions (default: no hooks).",
-)
-@click.option(
-    "--root",
-    "roots",
-    multiple=True,
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Let the tools of the server read files in this folder; repeatable (default: the working "
-    "folder and transcript folders).",
-)
-@click.option(
-    "--print", "print_only", is_flag=True, help="Print the configuration, and write nothing."
-)
-@_dry_run
+@own_options
 @click.pass_obj
 def install(
     flags: Mapping[str, Any],
     host_name: str | None,
-    scope: ConfigScope,
-    wrapped_names: tuple[str, ...],
-    hooks: bool,
-    roots: tuple[Path, ...],
-    print_only: bool,
-    dry_run: bool,
+    *,
+    scope: ConfigScope = "user",
+    wrap: tuple[str, ...] = (),
+    hooks: bool = False,
+    roots: tuple[Path, ...] = (),
+    print_: bool = False,
+    dry_run: bool = False,
 ) -> None:
     """Register the server in HOST with its absolute path. Without HOST, ask for each host found.
 
     Other settings and comments in the host's files stay as they are. `uninstall` removes the
     registration. Run this command again at any time to update it.
+
+    Options:
+        scope: Change the configuration for all projects of your user, or for this folder only.
+        wrap ([NAME]): Move the host's other servers behind this one, which shortens their large
+            results: all, or the one with this name; repeatable (default: none).
+        hooks: Register hooks that archive large outputs and sessions (default: no hooks).
+        roots (DIR): Let the tools of the server read files in this folder; repeatable (default: the
+            working folder and transcript folders).
+        print_: Print the configuration, and write nothing.
+        dry_run: Print the changes as a diff, and write nothing.
     """
     hosts = [HOSTS[host_name]] if host_name else _chosen_hosts()
     for host in hosts:
@@ -123,7 +96,7 @@ def install(
             _server_flags(flags, roots),
             with_hooks=hooks and bool(host_name or host.hooks),
         )
-        _install(host, scope, installation, wrapped_names, print_only, dry_run)
+        _install(host, scope, installation, wrap, print_, dry_run)
 
 
 def _chosen_hosts() -> list[Host]:
@@ -203,11 +176,15 @@ def _server_flags(flags: Mapping[str, Any], roots: Sequence[Path]) -> list[str]:
 
 
 @click.command()
-@_host
-@_scope
-@_dry_run
-def uninstall(host_name: str, scope: ConfigScope, dry_run: bool) -> None:
-    """Remove the server and its hooks from the configuration of HOST. The archive stays."""
+@click.argument("host_name", metavar="HOST", type=_HOST)
+@own_options
+def uninstall(host_name: str, *, scope: ConfigScope = "user", dry_run: bool = False) -> None:
+    """Remove the server and its hooks from the configuration of HOST. The archive stays.
+
+    Options:
+        scope: Change the configuration for all projects of your user, or for this folder only.
+        dry_run: Print the changes as a diff, and write nothing.
+    """
     host = HOSTS[host_name]
     changes = plan_uninstall(host, scope, this_user())
     if dry_run:
@@ -259,13 +236,16 @@ def _print_entry(host: Host, scope: ConfigScope, installation: Installation) -> 
 
 @click.command()
 @_optional_host
-@json_option
+@own_options
 @click.pass_context
-def doctor(context: click.Context, host_name: str | None, as_json: bool) -> None:
+def doctor(context: click.Context, host_name: str | None, *, as_json: bool = False) -> None:
     """Check versions, vocabulary, archive, roots, summary writers and proxies, within 3 seconds.
 
     With HOST, check its configuration and start the server as HOST does. The exit code is 1 if
     there is a problem.
+
+    Options:
+        as_json: Print JSON instead of text.
     """
     end_seconds = deadline()
     if host_name is not None:

@@ -38,8 +38,6 @@ _CONTROLS = re.compile(
     "\ud800-\udfff]"
 )
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-
 
 class Failure(click.ClickException):
     """An expected failure: its text is printed on standard error, and the exit code is 1."""
