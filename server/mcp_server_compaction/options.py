@@ -63,7 +63,7 @@ def options_of(
         function.__doc__ = inspect.cleandoc(function.__doc__ or "").partition("\n\nOptions:")[0]
         for name, value_name, text in reversed(described):
             kind, is_multiple = _kind_of(hints[name])
-            flag = name.removeprefix("as_").removesuffix("s" if is_multiple else "").rstrip("_")
+            flag = name.removeprefix("as_").removesuffix("s" if is_multiple else "_id").rstrip("_")
             is_required = parameters[name].default is inspect.Parameter.empty
             omitted: dict[str, Any] = {"flag_value": ""} if value_name.startswith("[") else {}
             function = click.option(

@@ -3,7 +3,7 @@
 import json
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 import anyio
@@ -20,12 +20,7 @@ from mcp_server_compaction.cli.terminal import (
 from mcp_server_compaction.options import NewFile, options_of, own_options
 from mcp_server_compaction.own_command import own_command
 from mcp_server_compaction.protocol.arguments import parse_arguments
-from mcp_server_compaction.protocol.schemas import (
-    Role,
-    SearchArguments,
-    SearchKind,
-    SearchOrder,
-)
+from mcp_server_compaction.protocol.schemas import SearchArguments
 from mcp_server_compaction.protocol.searching import (
     missing_terms_note,
     query_of,
@@ -44,12 +39,11 @@ _CHUNK_CHARS = 1_000_000
 _TITLE_CHARS = 78
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SearchOptions:
-    """Options of `search`, of which most are arguments of the tool.
+class _SearchOptions(SearchArguments, defer_build=False):
+    """Options of `search`: the arguments of the tool, and the form of the output.
 
     Options:
-        session (S): Search this session and its sub-agents only (default: all sessions).
+        session_id (S): Search this session and its sub-agents only (default: all sessions).
         role: Search messages of this role only (default: all roles).
         tool (NAME): Search results of this tool only (default: all).
         path (P): Search only messages that mention this file, and results of calls on it (default:
@@ -63,16 +57,7 @@ class _SearchOptions:
         as_json: Print JSON instead of text.
     """
 
-    session: str | None = None
-    role: Role | None = None
-    tool: str | None = None
-    path: str | None = None
-    since: str | None = None
-    until: str | None = None
-    kind: SearchKind = "words"
-    order: SearchOrder = "relevance"
     limit: Annotated[int, click.IntRange(1, 50)] = 10
-    cursor: str | None = None
     as_json: bool = False
 
 
@@ -81,16 +66,10 @@ class _SearchOptions:
 @options_of(_SearchOptions)
 @click.pass_context
 def search(
-    context: click.Context,
-    /,
-    query: tuple[str, ...],
-    session: str | None,
-    as_json: bool,
-    **more: Any,
+    context: click.Context, /, query: tuple[str, ...], as_json: bool, **filters: Any
 ) -> None:
     """Search archived messages and outputs. The exit code is 1 if nothing matches."""
-    values = {"query": " ".join(query), "session_id": session, **more}
-    arguments = parse_arguments(SearchArguments, values)
+    arguments = parse_arguments(SearchArguments, {"query": " ".join(query), **filters})
 
     async def run(archive: Archive) -> SearchPage:
         query = query_of(arguments)

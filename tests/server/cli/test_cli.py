@@ -157,7 +157,7 @@ def test_compact_converts_the_messages_when_to_is_given(
 
 
 def test_search_command_has_every_argument_of_the_search_tool() -> None:
-    names = {"session_id" if option.name == "session" else option.name for option in search.params}
+    names = {option.name for option in search.params}
     assert {*SearchArguments.model_fields} <= names
 
 
