@@ -23,6 +23,8 @@ MODEL_VARIABLE = "MCP_COMPACTION_MODEL"
 SUMMARIZER_VARIABLE = "MCP_COMPACTION_SUMMARIZER"
 
 NO_ROOTS = Roots()
+# False for a name that the file system does not allow, for which `Path` raises an error.
+is_folder, is_file = os.path.isdir, os.path.isfile
 # Claude Desktop waits four minutes for a tool, other hosts one or two.
 SUMMARY_SECONDS = 120
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
@@ -268,22 +270,6 @@ def _roots(folders: Sequence[Path], *, over_http: bool) -> Roots:
     if folders:
         return roots_of(folders)
     return NO_ROOTS if over_http else roots_of(default_folders(Path.cwd(), Path.home()))
-
-
-def is_folder(path: Path) -> bool:
-    """Whether `path` is a folder. False for a name that the file system does not allow."""
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
-
-
-def is_file(path: Path) -> bool:
-    """Whether `path` is a file. False for a name that the file system does not allow."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
 
 
 def is_loopback(host: str) -> bool:

@@ -206,7 +206,7 @@ async def _find(
         with anyio.move_on_after(PATTERN_SECONDS) as timeout:
             while start_line + len(lines) <= source.line_count:
                 batch = await source.lines(start_line + len(lines), _BATCH_LINES)
-                new_lines = batch.text.split("\n")[: batch.count]
+                new_lines = batch.text.removesuffix("\n").split("\n")
                 columns = enumerate(await matcher(new_lines), len(lines))
                 matches += [(position, column) for position, column in columns if column >= 0]
                 lines += new_lines

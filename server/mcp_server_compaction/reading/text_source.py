@@ -12,7 +12,8 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from itertools import accumulate
 from typing import TypeAlias
 from uuid import UUID
@@ -52,12 +53,10 @@ class Lines:
     Attributes:
         text: The lines; empty if there are none.
         start_line: Number of the first line, from 1.
-        count: Number of lines.
     """
 
     text: str
     start_line: int
-    count: int
 
 
 class OutputSource:
@@ -88,8 +87,7 @@ class OutputSource:
         part = await self._archive.read_output_lines(
             self.pointer, start_line=start_line, line_count=count
         )
-        text = _decode(part.data)
-        return Lines(text, part.start_line, len(split_lines(text)))
+        return Lines(_decode(part.data), part.start_line)
 
     async def characters(self, offset: int, count: int) -> str:
         """Return `count` characters from `offset`."""
@@ -114,47 +112,50 @@ class OutputSource:
         return f"output://{self.pointer}/lines/{line_count + 1}-{self.line_count}"
 
 
+@dataclass(frozen=True)
 class MemorySource:
     """A text in memory, with the methods of `OutputSource`.
 
     Attributes:
         pointer: Pointer to the text.
-        size_chars: Size in characters.
-        line_count: Number of lines. Only a newline character ends a line.
+        text: The text.
         headings: Numbers of the lines that are headings of messages, in ascending order.
         gap: Note on missing or unsure parts, starting with a blank; empty if there are none.
         is_json: Whether each line is a JSON object of the archive.
+        rest: Returns a pointer to the lines after the first so many lines; None if there is none.
     """
 
-    def __init__(
-        self,
-        pointer: str,
-        text: str,
-        *,
-        headings: Sequence[int] = (),
-        gap: str = "",
-        is_json: bool = False,
-        pointer_from_line: Callable[[int], str] | None = None,
-    ) -> None:
-        self.pointer: str = pointer
-        self.size_chars: int = len(text)
-        self.headings: Sequence[int] = headings
-        self.gap: str = gap
-        self.is_json: bool = is_json
-        self._text = text
-        self._lines = split_lines(text)
-        self.line_count: int = len(self._lines)
-        self._pointer_from_line = pointer_from_line
+    pointer: str
+    text: str
+    _: KW_ONLY
+    headings: Sequence[int] = ()
+    gap: str = ""
+    is_json: bool = False
+    rest: Callable[[int], str] | None = None
+
+    @property
+    def size_chars(self) -> int:
+        """Size in characters."""
+        return len(self.text)
+
+    @property
+    def line_count(self) -> int:
+        """Number of lines. Only a newline character ends a line."""
+        return len(self._lines)
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return split_lines(self.text)
 
     async def lines(self, start_line: int, count: int) -> Lines:
         """Return `count` lines from `start_line`. A negative number counts from the last line."""
         first = start_line if start_line > 0 else max(1, self.line_count + start_line + 1)
         selected = self._lines[first - 1 : first - 1 + count]
-        return Lines("".join(selected), first, len(selected))
+        return Lines("".join(selected), first)
 
     async def characters(self, offset: int, count: int) -> str:
         """Return `count` characters from `offset`."""
-        return self._text[offset : offset + count]
+        return self.text[offset : offset + count]
 
     async def offset_of_line(self, line: int) -> int:
         """Return the number of characters before `line`."""
@@ -162,7 +163,7 @@ class MemorySource:
 
     def rest_pointer(self, line_count: int) -> str | None:
         """Return a pointer to the lines after the first `line_count` lines, or None."""
-        return self._pointer_from_line and self._pointer_from_line(line_count)
+        return self.rest and self.rest(line_count)
 
 
 TextSource: TypeAlias = OutputSource | MemorySource
@@ -232,10 +233,10 @@ async def _open_output(
         output_id, start_line=start_line, line_count=max(1, int(last) - int(first) + 1)
     )
 
-    def pointer_from_line(line_count: int) -> str:
+    def rest(line_count: int) -> str:
         return f"output://{output_id}/lines/{start_line + line_count}-{last}"
 
-    return MemorySource(pointer, _decode(part.data), pointer_from_line=pointer_from_line)
+    return MemorySource(pointer, _decode(part.data), rest=rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,14 +327,12 @@ class _SessionPart:
         seqs = [message.seq for message in messages]
         branch = f"@{head}" if head else ""
 
-        def pointer_from_line(line_count: int) -> str:
+        def rest(line_count: int) -> str:
             start = f"transcript://{self.session_id}/messages/{seqs[line_count]}"
             return f"{start}-{span[1]}{branch}"
 
         text = json_lines([message.raw for message in messages])
-        return MemorySource(
-            pointer, text, gap=gap, is_json=True, pointer_from_line=pointer_from_line
-        )
+        return MemorySource(pointer, text, gap=gap, is_json=True, rest=rest)
 
 
 def _is_number(text: str) -> bool:
