@@ -254,6 +254,7 @@ class _GivenList:
                     "role": role_of(messages[index]),
                     "tools": self._store.stored_form(tools[index - first]),
                     "chars": text_size_chars(messages[index]),
+                    **({"copy": True} if index < found.placed.copies_stop else {}),
                     **self._title_from(messages[index], found.stored[index]),
                 },
                 partial(externalise, found.stored[index].source, self._store.sessions.blobs.put),

@@ -21,7 +21,9 @@ class Description:
         session_id: ID of the session.
         parent_session_id: Session that started this one, if any.
         format: Format of the newest message; "" without messages.
-        message_count: Number of messages.
+        next_seq: Number of the next message.
+        message_count: Number of messages, without the copies of damaged ones.
+        copy_count: Number of messages that were stored again because their records are damaged.
         first_seconds: Time of the earliest record in Unix seconds; infinite without records.
         last_seconds: Time of the latest record in Unix seconds.
         title: Newest title from the host, or else the title of the first user message that has one.
@@ -37,7 +39,9 @@ class Description:
     session_id: str = ""
     parent_session_id: str | None = None
     format: str = ""
+    next_seq: int = 0
     message_count: int = 0
+    copy_count: int = 0
     first_seconds: float = inf
     last_seconds: float = 0.0
     title: str = ""
@@ -60,7 +64,10 @@ class Description:
                 self.session_id = head["session"]
                 self.parent_session_id = self.parent_session_id or head["parent"]
             case "message":
-                self.message_count += 1
+                # Not the number of heads, because an index may have learned a damaged record.
+                self.next_seq = max(self.next_seq, head["seq"] + 1)
+                self.copy_count += head.get("copy", False)
+                self.message_count = self.next_seq - self.copy_count
                 self.text_chars += head["chars"]
                 self._choose("format", head["format"], head["seq"])
                 if "title" in head:

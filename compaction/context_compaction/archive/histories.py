@@ -96,11 +96,14 @@ class Placed:
         repeats: Parts that are also the end of another history.
         forks_at: Index of the first new message at which the session already continues
             differently. None if the list only extends the end of a branch.
+        copies_stop: New messages before this index were stored before, but their records are
+            damaged.
     """
 
     seqs: tuple[int | None, ...]
     repeats: tuple[Repeat, ...] = ()
     forks_at: int | None = None
+    copies_stop: int = 0
 
 
 class MissingHistoryError(ArchiveDamagedError):
@@ -297,11 +300,12 @@ class HistoryTree:
             return seq in used or seq in (replaced or ())
 
         repeats: list[Repeat] = []
-        index = len(chain) - 1
+        copies_stop, index = 0, len(chain) - 1
         while index >= len(known):
             node = self.nodes.get(chain[index])
             if node is not None:  # an earlier record is damaged, and its message is added again
                 seqs[index] = node.seq
+                copies_stop = max(copies_stop, index)
                 index -= 1
                 continue
             repeat, numbers = self._longest_repeat(contents, len(known), index, is_used, lead)
@@ -312,7 +316,8 @@ class HistoryTree:
             seqs[repeat.start : repeat.stop] = numbers
             used |= {*numbers}
             index = repeat.start - 1
-        return Placed(tuple(seqs), tuple(repeats), self._fork_of(chain, seqs, repeats))
+        fork = self._fork_of(chain, seqs, repeats)
+        return Placed(tuple(seqs), tuple(repeats), fork, copies_stop)
 
     def _fork_of(
         self, chain: Sequence[str], seqs: Sequence[int | None], repeats: Sequence[Repeat]
@@ -346,6 +351,7 @@ class HistoryTree:
             placed.seqs[start:],
             tuple(Repeat(r.start - start, r.stop - start, r.source) for r in placed.repeats),
             None if placed.forks_at is None else placed.forks_at - start,
+            placed.copies_stop - start,
         )
 
     def _replaced_by_summaries(self, contents: Sequence[str]) -> set[int]:

@@ -33,7 +33,6 @@ class TranscriptState(Description):
         contexts: Contexts that compactions left.
         outputs: Records of outputs by output ID.
         receipts: Records of receipts by record number.
-        next_seq: Number of the next message.
         next_number: Number of the next record.
         contents: Content hashes of messages that were archived unchanged, by `json_key`.
     """
@@ -46,7 +45,6 @@ class TranscriptState(Description):
     _receipts_at: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     _earlier_receipts: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     _newest: str = ROOT  # head of the branch to which the last message was added
-    next_seq: int = 0
     next_number: int = 0
     contents: dict[bytes, str] = field(default_factory=dict[bytes, str])
 
@@ -107,7 +105,6 @@ class TranscriptState(Description):
         )
         self._newest = chain_hash(parent, node.content)
         self.tree.add_message(self._newest, node)
-        self.next_seq = max(self.next_seq, node.seq + 1)
 
     def forget_other_contents(self, keys: Collection[bytes]) -> None:
         """Forget the content hashes of messages that a whole list does not contain.

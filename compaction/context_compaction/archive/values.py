@@ -255,6 +255,8 @@ class SessionInfo:
         parent_session_id: The session that started it, if any.
         format: Format of its newest message.
         message_count: Number of its messages.
+        next_seq: Number of its next message. It is above `message_count` if messages were stored
+            again, because their records were damaged.
         first_seconds: Time of its first record in Unix seconds.
         last_seconds: Time of its last record in Unix seconds.
         title: Title from the host, or the start of the first user message.
@@ -268,6 +270,7 @@ class SessionInfo:
     parent_session_id: str | None
     format: str
     message_count: int
+    next_seq: int
     first_seconds: float
     last_seconds: float
     title: str = ""

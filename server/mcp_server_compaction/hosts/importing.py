@@ -392,7 +392,7 @@ async def add_texts(archive: Archive, session_id: str, texts: Sequence[tuple[str
     for kind, text in texts:
         data = text.encode("utf-8", "surrogatepass")
         tool = TITLE_TOOL if kind == "custom-title" else kind
-        blobs.append(Blob(output_id_of(data), data, "text/plain", tool, seq=info.message_count - 1))
+        blobs.append(Blob(output_id_of(data), data, "text/plain", tool, seq=info.next_seq - 1))
     await archive.commit(session_id, blobs=blobs)
 
 

@@ -29,7 +29,7 @@ def session_document(info: "SessionInfo") -> dict[str, Any]:
         "message_count": info.message_count,
         "first_time": iso_time(info.first_seconds),
         "last_time": iso_time(info.last_seconds),
-        "messages": f"{uri}/messages/0-{max(0, info.message_count - 1)}",
+        "messages": f"{uri}/messages/0-{max(0, info.next_seq - 1)}",
         "context": f"{uri}/context",
         "receipts": f"{uri}/receipts",
     }

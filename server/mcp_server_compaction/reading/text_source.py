@@ -315,7 +315,7 @@ class _SessionPart:
         damaged = [] if head else await self.archive.damaged_messages(self.session_id, *span)
         gap = _damage_note(damaged)
         if not messages and not gap:
-            count = (await self.archive.session_info(self.session_id)).message_count
+            count = (await self.archive.session_info(self.session_id)).next_seq
             existing = f"messages 0 to {count - 1}" if count else "no messages"
             raise NotFoundError(
                 f"Session {self.session_id} has {existing}, but none of {pointer!r}. Pass other "

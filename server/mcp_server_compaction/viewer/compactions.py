@@ -150,7 +150,7 @@ async def _row_values(
     part = listed[start : start + _ROWS_PER_PART]
     raws = await _read_raws(request.archive, info.session_id, part)
     count = counter_for(counted_model(receipt))
-    context = ViewContext(info.session_id, info.message_count)
+    context = ViewContext(info.session_id, info.next_seq)
     views = await to_thread.run_sync(row_views, part, raws, context, info.format, count)
     stop = start + _ROWS_PER_PART
     return {

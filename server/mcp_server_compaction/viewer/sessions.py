@@ -108,7 +108,7 @@ def _children_after_parents(infos: Sequence[SessionInfo]) -> list[SessionInfo]:
 async def session(request: PageRequest) -> Page:
     """`/sessions/ID?at=SEQ`: a session, with the part of its transcript around a message."""
     info = await request.archive.session_info(request.path("session_id"))
-    last = max(0, info.message_count - 1)
+    last = max(0, info.next_seq - 1)
     current = min(number_field(request.query, "at") or 0, last)
     first = current - current % MESSAGES_PER_PART
     part = await _transcript_part(request, info, first, first + MESSAGES_PER_PART - 1)
@@ -135,7 +135,7 @@ async def messages(request: PageRequest) -> Page:
 
 
 async def _transcript_part(request: PageRequest, info: SessionInfo, start: int, stop: int) -> Page:
-    context = ViewContext(info.session_id, info.message_count)
+    context = ViewContext(info.session_id, info.next_seq)
     archived: Sequence[ArchivedMessage] = ()
     if info.message_count:
         head = request.query.get("head")
@@ -209,7 +209,7 @@ async def block(request: PageRequest) -> Page:
     seq, number = int(request.http.path_params["seq"]), int(request.http.path_params["block"])
     info = await request.archive.session_info(session_id)
     context = ViewContext(
-        session_id, info.message_count, max_lines=UNFOLDED_LINES, max_chars=UNFOLDED_CHARS
+        session_id, info.next_seq, max_lines=UNFOLDED_LINES, max_chars=UNFOLDED_CHARS
     )
     archived = await _read_messages(request.archive, session_id, seq, seq, context)
     blocks = parsed(archived[0].raw, archived[0].format).blocks if archived else ()

@@ -157,18 +157,10 @@ async def _all_messages(
     archive: Archive, info: SessionInfo, redacts: bool
 ) -> AsyncIterator[Sequence[ArchivedMessage]]:
     """Read all messages in parts. Damaged and missing numbers are skipped."""
-    last = info.message_count - 1
-    start, read_count = 0, 0
-    while read_count <= last:
-        messages = await archive.read_messages(
-            info.session_id, start, start + _MESSAGES_PER_READ - 1
-        )
-        if not messages and start > last:
-            return
-        if messages:
+    for start in range(0, info.next_seq, _MESSAGES_PER_READ):
+        stop = start + _MESSAGES_PER_READ - 1
+        if messages := await archive.read_messages(info.session_id, start, stop):
             yield await to_thread.run_sync(_redacted, messages) if redacts else messages
-        read_count += len(messages)
-        start += _MESSAGES_PER_READ
 
 
 def _redacted(messages: Sequence[ArchivedMessage]) -> Sequence[ArchivedMessage]:

@@ -132,6 +132,32 @@ def test_damaged_line_is_reported_and_skipped(tmp_path: Path) -> None:
     anyio.run(check)
 
 
+def test_message_that_was_stored_again_counts_once(tmp_path: Path) -> None:
+    root, index_root = tmp_path / "archive", tmp_path / "index"
+
+    async def index() -> None:
+        async with open_archive(root, index_root=index_root) as archive:
+            assert len(await found(archive, "message4", kind="phrase")) == 1
+
+    async def check(index_root: Path) -> None:
+        async with open_archive(root, index_root=index_root) as archive:
+            await add(archive, "s", *RAWS)
+            info = await archive.session_info("s")
+            [listed], _ = await archive.sessions()
+            [used] = (await archive.usage()).sessions
+            health = await archive.health()
+            counts = {n.message_count for n in (info, listed, used, health)}
+            assert counts == {len(RAWS)}
+            assert info.next_seq == listed.next_seq == len(RAWS) + 1
+
+    _write(root)
+    anyio.run(index)
+    segment = _segment(root)
+    segment.write_bytes(segment.read_bytes().replace(b"message4", b"massage4"))
+    anyio.run(check, index_root)
+    anyio.run(check, tmp_path / "other-index")
+
+
 def test_read_raises_when_an_open_archive_is_damaged(tmp_path: Path) -> None:
     root = tmp_path / "archive"
     _write(root)

@@ -19,7 +19,7 @@ from context_compaction.archive.values import NO_SEQ
 
 # FTS5 can delete rows of a contentless table since this version.
 CAN_DELETE_ROWS: bool = sqlite3.sqlite_version_info >= (3, 43)
-VERSION = f"11.{CAN_DELETE_ROWS:d}.{INDEX_VERSION}"
+VERSION = f"12.{CAN_DELETE_ROWS:d}.{INDEX_VERSION}"
 BATCH_BYTES = 8 * 1024 * 1024  # log bytes per transaction, so that the lock is never held for long
 
 # A hash table for the words of a whole transaction (default: 1 MB) saves a quarter of the time,
