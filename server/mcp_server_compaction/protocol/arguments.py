@@ -17,6 +17,7 @@ _MAX_PROBLEMS = 5
 # Keywords in use that the tool list omits to save tokens. A call outside a bound gets an error that
 # names the bound.
 BOUNDS = frozenset({"exclusiveMinimum", "maximum", "minLength", "minimum"})
+_NOISE = (("default", None), ("additionalProperties", True))
 
 
 class Arguments(BaseModel):
@@ -114,7 +115,7 @@ def _shortened(node: Any, without: Collection[str]) -> Any:
         node = {**rest, "anyOf": alternatives}
     result: dict[str, Any] = {}
     for key, value in node.items():
-        if key in without or _is_noise(key, value):
+        if key == "title" or key in without or (key, value) in _NOISE:
             continue
         if key == "properties":  # These keys are names of arguments, which may be "title".
             result[key] = {name: _shortened(schema, without) for name, schema in value.items()}
@@ -123,11 +124,3 @@ def _shortened(node: Any, without: Collection[str]) -> Any:
         else:
             result[key] = _shortened(value, without)
     return result
-
-
-def _is_noise(key: str, value: Any) -> bool:
-    return (
-        key == "title"
-        or (key == "default" and value is None)
-        or (key == "additionalProperties" and value is True)
-    )

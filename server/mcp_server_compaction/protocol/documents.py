@@ -1,6 +1,6 @@
 """Options and policies as JSON documents, for the resources and the command line."""
 
-from dataclasses import fields
+from dataclasses import asdict
 from typing import Any
 
 from context_compaction import POLICIES, SETTING_NAMES, Policy, Settings
@@ -47,6 +47,6 @@ def policies_document() -> dict[str, Any]:
 
 def own_constants(policy: Policy) -> dict[str, Any]:
     """Return the constants of a policy that differ from the defaults."""
-    defaults = Settings()
-    values = {item.name: getattr(policy.settings, item.name) for item in fields(Settings)}
-    return {name: value for name, value in values.items() if value != getattr(defaults, name)}
+    defaults = asdict(Settings())
+    values = asdict(policy.settings).items()
+    return {name: value for name, value in values if value != defaults[name]}

@@ -132,8 +132,13 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
     archives = LazyArchive(config)
     verifier: Verifier | None = None
     if names.hosts is not None or token is not None:
-        own = [LocalToken(token)] if token is not None else []
-        verifier = AnyOf([*own, StoredTokens(archives.get), *_oauth_verifiers(service)])
+        verifiers: list[Verifier] = [StoredTokens(archives.get)]
+        if token is not None:
+            verifiers.insert(0, LocalToken(token))
+        if (issuer := service.oauth_issuer) is not None:
+            keys_url, claim = service.oauth_jwks_url, service.oauth_tenant_claim
+            verifiers.append(JwtVerifier(issuer, service.audience, keys_url, claim))
+        verifier = AnyOf(verifiers)
     server = build_server(config, archives.get)
     server.middleware.append(measured)
     protocol = server.streamable_http_app(
@@ -177,13 +182,6 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
         routes.append(Route(f"{METADATA_PATH}{MCP_PATH}", JSONResponse(_metadata(service))))
     served = Starlette(routes=[*routes, Mount("/", viewer)], lifespan=lifespan)
     return Gate(served, names, verifier, guarded=[MCP_PATH, METRICS_PATH])
-
-
-def _oauth_verifiers(service: Service) -> list[Verifier]:
-    if (issuer := service.oauth_issuer) is None:
-        return []
-    keys_url, claim = service.oauth_jwks_url, service.oauth_tenant_claim
-    return [JwtVerifier(issuer, service.audience, keys_url, claim)]
 
 
 def _metadata(service: Service) -> dict[str, Any]:

@@ -178,14 +178,8 @@ def _size_sentences(tokens: Mapping[str, int], *, fits: bool) -> Iterator[str]:
 
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
-    "ago": ago,
-    "change": change,
-    "clock": clock,
-    "count": count,
-    "day": day,
-    "plural": plural,
-    "size": size,
-    "step_effect": step_effect,
-    "tokens": tokens,
-    "writer_name": writer_name,
-}
+    function.__name__: function
+    for function in (
+        ago, change, clock, count, day, plural, size, step_effect, tokens, writer_name,
+    )
+}  # fmt: skip

@@ -52,53 +52,44 @@ MAX_LIST_CHARS = 500_000
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool.
+    """A tool. Its module in this package, and the function that runs it, have its name.
 
     Attributes:
-        name: Name of the tool, of its module in this package, and of the function that runs it.
         arguments: Model of the arguments.
-        is_read_only: Whether the tool writes nothing to the archive.
         reply: Model of the structured reply. None if the tool returns text only.
+        is_read_only: Whether the tool writes nothing to the archive.
         meta: Hints for some hosts. "ui" names the page that a host with MCP Apps shows.
     """
 
-    name: str
     arguments: type[Arguments]
+    reply: type[BaseModel] | None
     is_read_only: bool = False
-    reply: type[BaseModel] | None = None
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-_SPECS = (
-    ToolSpec(
-        name="compact_messages",
-        arguments=CompactArguments,
-        reply=CompactReply,
+TOOLS: Mapping[str, ToolSpec] = {
+    "compact_messages": ToolSpec(
+        CompactArguments,
+        CompactReply,
         meta={
             "anthropic/maxResultSizeChars": MAX_LIST_CHARS,
             "ui": {"resourceUri": APP_URIS["compact_messages"]},
         },
     ),
-    ToolSpec(
-        name="persist_large_output",
-        arguments=PersistArguments,
-        reply=PersistReply,
-    ),
-    ToolSpec(
-        name="read_persisted_output",
-        arguments=ReadArguments,
+    "persist_large_output": ToolSpec(PersistArguments, PersistReply),
+    "read_persisted_output": ToolSpec(
+        ReadArguments,
+        None,
         is_read_only=True,
         meta={"anthropic/maxResultSizeChars": MAX_READ_CHARS},
     ),
-    ToolSpec(
-        name="search_transcript",
-        arguments=SearchArguments,
+    "search_transcript": ToolSpec(
+        SearchArguments,
+        SearchReply,
         is_read_only=True,
-        reply=SearchReply,
         meta={"ui": {"resourceUri": APP_URIS["search_transcript"]}},
     ),
-)
-TOOLS: Mapping[str, ToolSpec] = {tool.name: tool for tool in _SPECS}
+}
 
 
 @cache  # because building the schemas would delay the start of the server
@@ -106,8 +97,8 @@ def tool_definitions() -> tuple[Tool, ...]:
     """Return the tools as clients see them."""
     return tuple(
         Tool(
-            name=tool.name,
-            **texts()["tools"][tool.name],
+            name=name,
+            **texts()["tools"][name],
             input_schema=short_schema(tool.arguments, without=BOUNDS),
             output_schema=short_schema(tool.reply) if tool.reply else None,
             annotations=ToolAnnotations(
@@ -118,7 +109,7 @@ def tool_definitions() -> tuple[Tool, ...]:
             ),
             _meta=dict(tool.meta) or None,
         )
-        for tool in _SPECS
+        for name, tool in TOOLS.items()
     )
 
 
@@ -145,7 +136,7 @@ async def call_tool(context: RequestContext, params: CallToolRequestParams) -> C
     try:
         arguments = parse_arguments(tool.arguments, values)
         # Import a tool's code on its first call, because hosts wait for the tool list.
-        handler = getattr(import_module(f"{__name__}.{tool.name}"), tool.name)
+        handler = getattr(import_module(f"{__name__}.{params.name}"), params.name)
         result: CallToolResult = await handler(context, arguments)
     except (ToolError, CompactionError) as error:
         from mcp_server_compaction.operations.telemetry import count_archive_error
