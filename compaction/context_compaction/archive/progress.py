@@ -6,6 +6,7 @@ from contextvars import ContextVar
 from typing import TypeAlias
 
 # Receives how many units are done, how many there are, and their name; may be called in a thread.
+# With no units, the name is that of the work that must end first, or "".
 ReportWork: TypeAlias = Callable[[int, int, str], None]
 
 _reporter: ContextVar[ReportWork | None] = ContextVar("reporter", default=None)
@@ -17,7 +18,8 @@ def reporting_work(reporter: ReportWork) -> Generator[None]:
 
     Args:
         reporter: Receives how many units are done, how many there are, and the name of the units,
-            for example `3_000, 10_000, "sessions indexed"`. Threads may call it.
+            for example `3_000, 10_000, "sessions indexed"`. While the work waits, `0, 0` and what
+            it waits for, and then `0, 0, ""`. Threads may call it.
     """
     token = _reporter.set(reporter)
     try:
@@ -31,3 +33,8 @@ def report_work(done: int, total: int, unit: str) -> None:
     reporter = _reporter.get()
     if reporter is not None:
         reporter(done, total, unit)
+
+
+def report_waiting(is_waiting: bool) -> None:
+    """Report that the work must wait for other work, or that it has begun."""
+    report_work(0, 0, "other work on this archive" if is_waiting else "")

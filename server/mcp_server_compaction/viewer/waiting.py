@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from math import inf
 
 import anyio
 from anyio.abc import TaskGroup
@@ -14,7 +15,7 @@ from mcp_server_compaction.access.principal import caller
 from mcp_server_compaction.viewer.web import Page, render
 
 _PATIENCE_SECONDS = 0.5  # a page that takes no longer is shown without its progress
-_MAX_ENDED = 32  # pages that no browser has fetched yet
+_KEPT_SECONDS = 10.0  # a finished page that no browser has fetched since is made again
 
 
 @dataclass(slots=True)
@@ -23,12 +24,15 @@ class _Work:
 
     Attributes:
         done: Set when the work has ended.
-        figures: How many units are `done`, how many there are in `total`, and the `unit`.
+        figures: How many units are `done`, how many there are in `total`, and the `unit`. With a
+            total of 0, the unit is the work that must end first.
+        ended_seconds: When the work ended, by the clock of the event loop; infinite before.
         result: The page, or the unexpected error that ended the work; None before the end.
     """
 
     done: anyio.Event = field(default_factory=anyio.Event)
     figures: JsonObject = field(default_factory=JsonObject)
+    ended_seconds: float = inf
     result: Response | Exception | None = None
 
     async def run(self, make: Callable[[], Awaitable[Response]]) -> None:
@@ -38,6 +42,7 @@ class _Work:
                 self.result = await make()
         except Exception as error:  # noqa: BLE001, raised again by the request that fetches the page
             self.result = error
+        self.ended_seconds = anyio.current_time()
         self.done.set()
 
     def _report(self, done: int, total: int, unit: str) -> None:
@@ -65,12 +70,11 @@ class LongPages:
         """
         if not _shows_progress(request):
             return await make()
+        oldest = anyio.current_time() - _KEPT_SECONDS
+        self._works = {k: w for k, w in self._works.items() if w.ended_seconds > oldest}
         key = caller.get().tenant, f"{request.url.path}?{request.url.query}"
         work = self._works.get(key)
         if work is None:
-            ended = [key for key, other in self._works.items() if other.done.is_set()]
-            for old in ended[:-_MAX_ENDED]:
-                del self._works[old]
             work = self._works[key] = _Work()
             self._tasks.start_soon(work.run, make)
         with anyio.move_on_after(_PATIENCE_SECONDS):

@@ -7,6 +7,7 @@ import anyio
 import httpx2
 import pytest
 from context_compaction import report_work
+from mcp_server_compaction.viewer import waiting
 from mcp_server_compaction.viewer.waiting import LongPages
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -39,6 +40,7 @@ async def test_browser_gets_the_progress_first_and_then_the_page(site: Site) -> 
         page = await site.http.get(address, headers=BROWSER)
         assert page.status_code == 202
         assert "data-reload" in page.text
+        assert "Waiting for other work on this archive" in page.text
         part = await site.http.get(address, headers=PART)
         assert part.status_code == 202
         assert f'hx-get="{address}?" hx-trigger="load delay:500ms"' in part.text
@@ -49,6 +51,44 @@ async def test_browser_gets_the_progress_first_and_then_the_page(site: Site) -> 
         pass
     assert page.status_code == 200
     assert page.text == await site.html(address)
+
+
+async def test_page_says_that_it_waits_for_the_search_index(site: Site) -> None:
+    release = Event()
+    archive = await site.archives.get()
+
+    def work(_rows: object, _check: object) -> bool:
+        return release.wait(150)
+
+    async def hold_index() -> None:
+        assert await archive.on_rows(work, lambda: lambda: None)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(hold_index)
+        await anyio.wait_all_tasks_blocked()
+        page = await site.http.get("/", headers=BROWSER)
+        assert page.status_code == 202
+        assert "Waiting for other work on this archive" in page.text
+        release.set()
+
+
+async def test_page_that_nobody_fetched_in_time_is_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pages, made, release = LongPages(), list[int](), anyio.Event()
+
+    async def make() -> Response:
+        made.append(len(made))
+        await release.wait()
+        return Response(f"page {made[-1]}")
+
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": HEADERS}
+    async with pages.running():
+        assert (await pages.respond(Request(scope), make)).status_code == 202
+        release.set()
+        await anyio.wait_all_tasks_blocked()
+        monkeypatch.setattr(waiting, "_KEPT_SECONDS", 0)
+        assert (await pages.respond(Request(scope), make)).body == b"page 1"
 
 
 async def test_program_waits_for_the_page(site: Site) -> None:

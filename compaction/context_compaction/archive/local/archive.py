@@ -23,6 +23,7 @@ from context_compaction.archive.local.maintenance import (
     finish_deletion,
 )
 from context_compaction.archive.local.sessions import LocalSessions, LocalState, refresh
+from context_compaction.archive.progress import report_waiting
 from context_compaction.archive.retention import StoredSizes
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.archive.values import Health, SessionInfo, check_tenant
@@ -211,8 +212,10 @@ class LocalArchive(Archive):
         self, session_id: str, work: Callable[[TranscriptStore[LocalState]], T]
     ) -> T:
         """See `Archive.on_session`."""
-        async with self._order.setdefault(session_id, Lock(fast_acquire=True)):
-            return await to_thread.run_sync(work, self._store, limiter=self._threads)
+        lock = self._order.setdefault(session_id, Lock(fast_acquire=True))
+        report_waiting(lock.locked())
+        async with lock:
+            return await _in_thread(partial(work, self._store), self._threads)
 
     async def sessions_with(self, output_id: str) -> list[str]:
         """See `Archive.sessions_with`. Uses the index only if no session in memory matches."""
@@ -275,7 +278,16 @@ class LocalArchive(Archive):
             return Path(self._own_index.name)
 
     async def _on_index(self, work: Callable[[], T]) -> T:
-        return await to_thread.run_sync(work, limiter=self._index_limiter)
+        return await _in_thread(work, self._index_limiter)
+
+
+async def _in_thread(work: Callable[[], T], limiter: CapacityLimiter) -> T:
+    def run() -> T:
+        report_waiting(False)
+        return work()
+
+    report_waiting(not limiter.available_tokens)
+    return await to_thread.run_sync(run, limiter=limiter)
 
 
 def _read_tokens(root: Path) -> dict[str, JsonObject]:
