@@ -3,9 +3,9 @@
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import anyio
 import anyio.lowlevel
@@ -15,7 +15,13 @@ from context_compaction.system import IS_WINDOWS, find_program
 from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.os.win32.utilities import create_windows_process, terminate_windows_process_tree
 from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage
+from mcp_types import (
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+)
 from pydantic import ValidationError
 
 from mcp_server_compaction.protocol.stdio import Refusal, answered_id, parse_frame
@@ -25,6 +31,8 @@ _CONNECT_SECONDS = 30.0
 # Time for a program to end, and again after SIGTERM.
 _END_SECONDS = 2.0
 _CHUNK_BYTES = 1024 * 1024
+# Passes the method and the parameters of a notification on.
+Notify: TypeAlias = Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
 
 
 async def parsed(item: Any) -> JSONRPCMessage | None:
@@ -57,15 +65,19 @@ async def parsed(item: Any) -> JSONRPCMessage | None:
 
 
 @asynccontextmanager
-async def connect(server: WrappedServer) -> AsyncGenerator[Any]:
+async def connect(server: WrappedServer, notify: Notify) -> AsyncGenerator[Any]:
     """Connect to a server, and yield a stream of its messages and a stream of messages to it.
+
+    Args:
+        server: The server.
+        notify: Receives the notifications of the server. The next message is read afterwards.
 
     Raises:
         OSError: The program cannot be started, or the address cannot be reached any more.
     """
     if server.url is None:
         async with _program(server) as process:
-            yield _Messages(_lines(process.stdout)), _Input(process)
+            yield Messages(_lines(process.stdout), notify), _Input(process)
         return
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
@@ -82,7 +94,7 @@ async def connect(server: WrappedServer) -> AsyncGenerator[Any]:
             streamable_http_client(server.url, http_client=client, max_sse_event_size=None) as pair,
         ):
             incoming, outgoing = pair
-            yield _Messages(aiter(incoming)), outgoing
+            yield Messages(aiter(incoming), notify), outgoing
     except ExceptionGroup as group:
         failures, others = group.split(httpx2.HTTPError)
         if others is not None or failures is None:
@@ -157,19 +169,34 @@ async def _lines(output: ByteReceiveStream | None) -> AsyncIterator[bytes]:
                 parts = others[-1:]
 
 
-class _Messages(ObjectReceiveStream[SessionMessage]):
-    """The messages in a server's output. Everything else is skipped."""
+class Messages(ObjectReceiveStream[SessionMessage]):
+    """The requests and responses in a server's output. Everything else is skipped.
 
-    def __init__(self, items: AsyncIterator[Any]) -> None:
+    Notifications are passed on before the next message is read. If the host does not take them,
+    a flood of them therefore waits in its server, and no task or memory is needed for each.
+
+    Args:
+        items: The output: lines, or messages of the SDK.
+        notify: Receives the notifications.
+    """
+
+    def __init__(self, items: AsyncIterator[Any], notify: Notify) -> None:
         self._items = items
+        self._notify = notify
 
     async def receive(self) -> SessionMessage:
         """Return the next message."""
         async for item in self._items:
             await anyio.lowlevel.checkpoint()  # the other servers must not wait for a flood
             message = await parsed(item)
-            if message is not None:
-                return SessionMessage(message)
+            match message:
+                case None:
+                    pass
+                # The dispatcher needs a cancellation.
+                case JSONRPCNotification(method=method) if method != "notifications/cancelled":
+                    await self._notify(method, message.params)
+                case _:
+                    return SessionMessage(message)
         raise anyio.EndOfStream
 
     async def aclose(self) -> None:

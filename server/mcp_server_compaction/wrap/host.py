@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -27,15 +28,20 @@ class HostQueue(ObjectSendStream[SessionMessage]):
         self._queue = queue
         self._dropped_count = 0
 
-    def take(self, method: str, params: Mapping[str, Any] | None) -> bool:
-        """Queue or drop a notification that may be dropped; return False for any other."""
-        if method not in _DROPPABLE:
-            return False
-        try:
-            self._queue.send_nowait(_notification(method, params))
-        except anyio.WouldBlock:
-            self._dropped_count += 1
-        return True
+    async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
+        """Queue a notification, or drop it if the queue is full and it may be dropped.
+
+        Nothing happens if the host has disconnected.
+        """
+        item = _notification(method, params)
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+            if method not in _DROPPABLE:
+                await self.send(item)
+                return
+            try:
+                self._queue.send_nowait(item)
+            except anyio.WouldBlock:
+                self._dropped_count += 1
 
     async def send(self, item: SessionMessage) -> None:
         """Queue a message, after a warning if other messages were dropped."""
@@ -76,10 +82,8 @@ class Host:
         """Pass a server's request to the host, and return the result."""
         return await self.dispatcher.send_raw_request(method, params)
 
-    async def tell(self, _: object, method: str, params: Mapping[str, Any] | None) -> None:
-        """Pass a server's notification to the host; `ask` already notices a cancellation."""
-        if method != "notifications/cancelled":
-            await self.dispatcher.notify(method, params)
+    async def ignore(self, _: object, method: str, params: Mapping[str, Any] | None) -> None:
+        """Do nothing with a server's cancellation, because `ask` notices it."""
 
     async def announce(self) -> None:
         """Tell the host that all lists may have changed, because a server is there or back."""

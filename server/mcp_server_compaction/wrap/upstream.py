@@ -114,7 +114,7 @@ class Upstream:
         while True:
             started = anyio.current_time()
             try:
-                async with connect(self.server) as (incoming, outgoing):
+                async with connect(self.server, self._host.queue.notify) as (incoming, outgoing):
                     problem = await self._exchange(incoming, outgoing)
             except OSError as error:
                 problem = str(error)
@@ -140,7 +140,7 @@ class Upstream:
         host, problem = self._host, "ended"
 
         async def run(*, task_status: Any) -> None:
-            await dispatcher.run(host.ask, host.tell, host.queue.take, task_status=task_status)
+            await dispatcher.run(host.ask, host.ignore, task_status=task_status)
             tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_server_compaction.cli import main
+from mcp_server_compaction.wrap.connection import Messages
 from mcp_server_compaction.wrap.host import HostQueue
 from mcp_server_compaction.wrap.proxy import OWN_PREFIX, OWN_TOOLS
-from mcp_types import CallToolResult, JSONRPCRequest
+from mcp_types import CallToolResult, JSONRPCRequest, JSONRPCResponse
 
 from tests.server.helpers import Era, Json, error_of, text_of
 
@@ -204,8 +205,7 @@ async def test_response_is_queued_when_the_host_does_not_read_notifications_fast
     messages: list[Any] = []
     async with queue, queued, anyio.create_task_group() as tasks:
         for number in range(5_000):
-            assert queue.take("notifications/message", {"level": "info", "data": number})
-        assert not queue.take("notifications/tools/list_changed", None)
+            await queue.notify("notifications/message", {"level": "info", "data": number})
         request = JSONRPCRequest(jsonrpc="2.0", id=1, method="ping")
         tasks.start_soon(queue.send, SessionMessage(request))
         with anyio.fail_after(60):
@@ -213,6 +213,35 @@ async def test_response_is_queued_when_the_host_does_not_read_notifications_fast
     assert [message.params["data"] for message in messages[:8]] == list(range(8))
     assert "Dropped 4992 log and progress messages" in messages[8].params["data"]
     assert messages[9].method == "ping"
+
+
+async def test_flood_waits_in_its_server_when_its_notifications_must_not_be_dropped() -> None:
+    read_count, total = 0, 5_000
+    stream, queued = anyio.create_memory_object_stream[SessionMessage](8)
+    queue = HostQueue(stream)
+    received: list[SessionMessage] = []
+
+    async def lines() -> AsyncIterator[bytes]:
+        nonlocal read_count
+        for _ in range(total):
+            read_count += 1
+            yield b'{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}'
+        yield b'{"jsonrpc": "2.0", "id": 1, "result": {}}'
+
+    messages = Messages(lines(), queue.notify)
+
+    async def receive() -> None:
+        received.append(await messages.receive())
+
+    async with queue, queued, anyio.create_task_group() as tasks:
+        tasks.start_soon(receive)
+        await anyio.wait_all_tasks_blocked()
+        assert read_count == 9, "more than the queue has room for"
+        with anyio.fail_after(60):
+            for _ in range(total):
+                notification: Any = (await queued.receive()).message
+                assert notification.method == "notifications/tools/list_changed"
+    assert isinstance(received[0].message, JSONRPCResponse)
 
 
 async def test_proxy_passes_progress_cancellation_elicitation_and_errors(
