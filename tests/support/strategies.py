@@ -27,7 +27,7 @@ FORMATS = tuple(formats.FORMATS)
 HEAVY_TEXTS = {
     "100,000 spaces": " " * 100_000 + "end",
     "300 KB log": "2026-01-01T00:00:00Z ERROR worker-17 failed: timeout\n" * 6_000,
-    "one line of 1 MB": "abcdefghijklmnop" * 65_536,
+    "one line of 256 KB": "abcdefghijklmnop" * 16_384,
     "1,000,000 spaces": " " * 1_000_000 + "end",
 }
 
