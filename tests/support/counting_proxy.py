@@ -11,6 +11,8 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from psycopg.conninfo import conninfo_to_dict
 
+from tests.support.environment import SHORT_FOLDER
+
 _END_SECONDS = 30.0
 
 
@@ -42,7 +44,7 @@ def counted(address: str) -> Generator[Statements]:
     """Run a proxy to the server at `address`, on a socket in its own folder."""
     known = conninfo_to_dict(address)
     host, port = str(known.get("host") or "localhost"), int(known.get("port") or 5432)
-    with TemporaryDirectory(prefix="way-", dir="/tmp") as folder:
+    with TemporaryDirectory(prefix="way-", dir=SHORT_FOLDER) as folder:
         parts = urlsplit(address)
         name = parts.netloc.rpartition("@")[0]
         query = f"host={quote(folder, safe='')}&port=5432&sslmode=disable"

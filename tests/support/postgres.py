@@ -21,6 +21,8 @@ import pytest
 from context_compaction import open_archive
 from context_compaction.archive.postgres.database import SCHEMA, TABLES
 
+from tests.support.environment import SHORT_FOLDER
+
 ADDRESS_VARIABLE = "MCP_COMPACTION_TEST_POSTGRES"
 APP = "app"  # a role without special rights, because a service should not need any
 _UNPRIVILEGED_UID = 65534
@@ -41,7 +43,7 @@ def running_server() -> Generator[str]:
 @contextmanager
 def temporary_server(settings: Mapping[str, str] | None = None) -> Generator["Server"]:
     """Run a server from the wheel in a temporary folder."""
-    folder = Path(mkdtemp(prefix="pg-", dir="/tmp"))
+    folder = Path(mkdtemp(prefix="pg-", dir=SHORT_FOLDER))
     try:
         with Server(folder, settings=settings) as server:
             yield server

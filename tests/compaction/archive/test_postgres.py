@@ -39,6 +39,7 @@ from tests.compaction.archive.archive_contract import (
     transcript,
     user,
 )
+from tests.support.environment import SHORT_FOLDER
 from tests.support.postgres import APP, Server, clear, database, make_role, named_database
 
 
@@ -254,7 +255,7 @@ async def test_lost_connections_lose_and_duplicate_nothing(postgres_address: str
 @pytest.fixture
 def own_server() -> Generator[Server]:
     """A durable server that a test may stop."""
-    folder = Path(mkdtemp(prefix="pg-", dir="/tmp"))
+    folder = Path(mkdtemp(prefix="pg-", dir=SHORT_FOLDER))
     try:
         # Recovery syncs all files. Doing this one by one takes a slow disk a minute.
         durable = {"fsync": "on", "full_page_writes": "on", "recovery_init_sync_method": "syncfs"}

@@ -20,6 +20,7 @@ from context_compaction.archive.archive import Archive
 from context_compaction.archive.postgres.database import PARTITIONS
 
 from tests.compaction.archive.archive_contract import CONTRACT, Check, add, user
+from tests.support.environment import SHORT_FOLDER
 from tests.support.postgres import APP, Server, clear, make_role, make_tables, named_database
 
 _NAME = "archive"
@@ -96,7 +97,7 @@ def _spread(coordinator: str, folders: list[Path]) -> None:
 
 @pytest.fixture(scope="module")
 def cluster() -> Generator[Cluster]:
-    folders = [Path(mkdtemp(prefix="pg-", dir="/tmp")) for _ in range(3)]
+    folders = [Path(mkdtemp(prefix="pg-", dir=SHORT_FOLDER)) for _ in range(3)]
     try:
         with ExitStack() as stack:
             first, *storage = [stack.enter_context(Server(folder)) for folder in folders]
