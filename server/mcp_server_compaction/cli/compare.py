@@ -8,11 +8,7 @@ from typing import Annotated
 
 import anyio
 import click
-from context_compaction import (
-    POLICIES,
-    SettingsError,
-    policy_named,
-)
+from context_compaction import POLICIES, SettingsError, policy_named
 
 from mcp_server_compaction.cli.compacting import read_input
 from mcp_server_compaction.cli.terminal import (

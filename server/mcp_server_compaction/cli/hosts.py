@@ -18,12 +18,7 @@ from context_compaction.system import command_line
 
 from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
 from mcp_server_compaction.cli.terminal import answer, config_of, say, say_exactly
-from mcp_server_compaction.config import (
-    ROOTS_VARIABLE,
-    Config,
-    is_folder,
-    load_config,
-)
+from mcp_server_compaction.config import ROOTS_VARIABLE, Config, is_folder, load_config
 from mcp_server_compaction.hosts.catalog import (
     HOSTS,
     REGISTERED_NAME,

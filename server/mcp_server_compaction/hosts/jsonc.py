@@ -184,11 +184,7 @@ class _Document:
         return parts
 
     def _exchange(
-        self,
-        start: int,
-        parts: list[_Part],
-        remaining: list[_Part],
-        new: list[tuple[str, Json]],
+        self, start: int, parts: list[_Part], remaining: list[_Part], new: list[tuple[str, Json]]
     ) -> list[_Edit]:
         """Remove the parts that do not remain, and insert the new parts before all others."""
         edits = [self._removal(part) for part in parts if part not in remaining]

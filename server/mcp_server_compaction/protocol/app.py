@@ -21,12 +21,7 @@ from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    ReadResourceRequestParams,
-    ReadResourceResult,
-)
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, ReadResourceRequestParams, ReadResourceResult
 from pydantic import ValidationError
 
 from mcp_server_compaction.access.scopes import check_scope

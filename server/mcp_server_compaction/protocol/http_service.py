@@ -43,12 +43,7 @@ from mcp_server_compaction.protocol.app import build_server, load_engine, reduce
 from mcp_server_compaction.protocol.deps import LazyArchive
 from mcp_server_compaction.protocol.http_bodies import MAX_BODY_BYTES, json_bodies
 from mcp_server_compaction.protocol.http_gate import Gate, Names, refused
-from mcp_server_compaction.protocol.http_listening import (
-    bind,
-    listen_on,
-    serve,
-    share_fairly,
-)
+from mcp_server_compaction.protocol.http_listening import bind, listen_on, serve, share_fairly
 from mcp_server_compaction.protocol.logs import log_to_stderr
 from mcp_server_compaction.viewer.app import Access, viewer_app
 
@@ -172,10 +167,7 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
         # The reason is only in the log, because anybody may send this request.
         return refused(503, "The archive does not respond.")
 
-    routes: list[BaseRoute] = [
-        Route(MCP_PATH, json_bodies(protocol)),
-        Route("/readyz", ready),
-    ]
+    routes: list[BaseRoute] = [Route(MCP_PATH, json_bodies(protocol)), Route("/readyz", ready)]
     if service.metrics:
         routes.append(metrics_route())
     if service.oauth_issuer is not None:

@@ -150,9 +150,7 @@ def _no_message(value: JsonObject) -> Refusal:
     is_request = "id" in value and not {"result", "error"} & value.keys()
     request_id: Any = value.get("id")
     return Refusal(
-        _NO_MESSAGE,
-        request_id=request_id if _is_id(request_id) else None,
-        is_request=is_request,
+        _NO_MESSAGE, request_id=request_id if _is_id(request_id) else None, is_request=is_request
     )
 
 

@@ -49,11 +49,7 @@ KINDS = {
     "inserted": "summaries and placeholders",
     "other": "other blocks",
 }
-_NAMES = {
-    **KINDS,
-    "free": "free until compaction starts",
-    "reserve": "response and safety margin",
-}
+_NAMES = {**KINDS, "free": "free until compaction starts", "reserve": "response and safety margin"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,7 @@ from markupsafe import Markup, escape
 
 from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import SearchArguments
-from mcp_server_compaction.protocol.searching import (
-    missing_terms_note,
-    query_of,
-    search_reply,
-)
+from mcp_server_compaction.protocol.searching import missing_terms_note, query_of, search_reply
 from mcp_server_compaction.viewer.marks import mark_of, output_mark, read_compactions
 from mcp_server_compaction.viewer.markup import with_matches
 from mcp_server_compaction.viewer.web import Page, PageRequest, error_page

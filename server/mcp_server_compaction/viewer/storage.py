@@ -25,19 +25,9 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from mcp_server_compaction.protocol.sessions import session_document
 from mcp_server_compaction.reading.text_source import json_line
 from mcp_server_compaction.viewer.blocks import ViewContext, message_views
-from mcp_server_compaction.viewer.web import (
-    Page,
-    PageRequest,
-    number_field,
-    static_text,
-    templates,
-)
+from mcp_server_compaction.viewer.web import Page, PageRequest, number_field, static_text, templates
 
-_EXPORT_TYPES = {
-    "html": "text/html",
-    "jsonl": "application/jsonl",
-    "context": "application/json",
-}
+_EXPORT_TYPES = {"html": "text/html", "jsonl": "application/jsonl", "context": "application/json"}
 _MESSAGES_PER_READ = 200
 
 

@@ -15,13 +15,7 @@ from context_compaction.system import IS_WINDOWS, find_program
 from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.os.win32.utilities import create_windows_process, terminate_windows_process_tree
 from mcp.shared.message import SessionMessage
-from mcp_types import (
-    INTERNAL_ERROR,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCNotification,
-)
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCNotification
 from pydantic import ValidationError
 
 from mcp_server_compaction.protocol.stdio import Refusal, answered_id, parse_frame

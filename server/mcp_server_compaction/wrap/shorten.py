@@ -5,15 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from context_compaction import (
-    Blob,
-    JsonObject,
-    compact_json,
-    is_list,
-    is_object,
-    make_blob,
-    redact,
-)
+from context_compaction import Blob, JsonObject, compact_json, is_list, is_object, make_blob, redact
 
 from mcp_server_compaction.protocol.tools.persist_large_output import marker_of
 
