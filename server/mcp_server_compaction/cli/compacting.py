@@ -30,7 +30,6 @@ from context_compaction import (
     shown_address,
     with_dropped_names,
 )
-from context_compaction import compact as compact_messages
 
 from mcp_server_compaction.cli.terminal import (
     async_report,
@@ -49,7 +48,7 @@ from mcp_server_compaction.own_command import own_command
 from mcp_server_compaction.protocol.compaction_call import (
     Input,
     archived_input,
-    converted,
+    compacted,
     input_of_file,
     irreducible_lines,
     resumable_of,
@@ -205,29 +204,23 @@ async def _compact(options: _Options, config: Config) -> _Outcome:
             if options.restore is not None:
                 pointer = (await open_source(archive, options.restore)).pointer
                 request = replace(request, restore=pointer)
-            to_format = options.to or RESUME_FORMATS.get(options.resume or "")
-            is_undo = options.mode == "undo"
-            if not is_undo:
-                given, request = await converted(given, request, to_format)
             writer = config.summaries.writer
             # The writers "host" and "sampling" need an MCP client, and a plan is free.
             is_without = writer in {"host", "sampling"} or options.is_plan
             model = None if is_without else model_for(writer, config, None)
-            result = await compact_messages(
-                given.payload,
+            given, result = await compacted(
+                given,
                 request,
-                archive=archive,
-                read_file=config.roots.reader(given.cwd),
+                archive,
+                config,
+                options.to or RESUME_FORMATS.get(options.resume or ""),
                 model=model,
                 report_progress=async_report(report),
             )
             result = await with_dropped_names(result, archive)
-            if is_undo:  # The list is converted at the end, because only its session can be undone.
-                undone = replace(given, payload=result.messages, format=result.format)
-                given, _ = await converted(undone, request, to_format)
-                result = replace(result, messages=list(given.payload))
             resumable = None
-            if options.resume and (is_undo or result.changed) and not options.is_plan:
+            has_news = result.changed or result.status == "undone"
+            if options.resume and has_news and not options.is_plan:
                 resumable = await resumable_of(result, options.resume, given, archive)
     return _Outcome(given, result, resumable, _notes(given, result, options, config))
 

@@ -4,10 +4,9 @@ The original session is never changed: the new file has a new name and replaces 
 """
 
 import json
-import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from context_compaction import (
@@ -39,7 +38,6 @@ _COMMANDS = {
     "pi": "pi --session {id}",
     "opencode": "opencode import {path} && opencode --session {id}",
 }
-_TITLE_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +58,8 @@ class Resumable:
 def write_resumable(
     host: str,
     messages: Sequence[JsonObject],
-    *,
-    origin: str,
-    tokens: int,
+    session: NewSession,
     folders: UserFolders,
-    title: str = "",
-    model: str | None = None,
-    provider: str | None = None,
-    cwd: str | None = None,
     within: Roots | None = None,
 ) -> Resumable:
     """Write a session that `host` continues with `messages`.
@@ -75,33 +67,20 @@ def write_resumable(
     Args:
         host: A key of `RESUME_FORMATS`.
         messages: Messages in the format of the host.
-        origin: ID of the archived session that continues in the new one.
-        tokens: Estimated tokens of the messages.
+        session: Its metadata. The ID is chosen here. The project replaces a working folder that
+            does not exist here.
         folders: Folders of the user.
-        title: Title of the session.
-        model: Model that the session used last.
-        provider: Provider of that model, named as in the source.
-        cwd: Working folder of the session. The project is used if it does not exist here.
         within: Folders that may be written to; None for all.
 
     Raises:
         PathNotAllowedError: The sessions of the host are outside `within`.
         SettingsError: The file cannot be written.
     """
-    folder = cwd if cwd is not None and Path(cwd).is_dir() else str(folders.project)
+    folder = session.cwd if session.cwd and Path(session.cwd).is_dir() else str(folders.project)
     session_id = str(uuid.uuid4())
     if host == "opencode":
         session_id = f"ses_{session_id.replace('-', '')[:26]}"
-    session = NewSession(
-        session_id=session_id,
-        origin=origin,
-        cwd=folder,
-        seconds=time.time(),
-        tokens=tokens,
-        title=f"{title[:_TITLE_CHARS]} (compacted)".lstrip(),
-        model=model,
-        provider=provider,
-    )
+    session = replace(session, session_id=session_id, cwd=folder)
     path = new_session_file(host, session_id, folder, folders)
     if within is not None and not any(map(path.resolve().is_relative_to, within.folders)):
         raise PathNotAllowedError(

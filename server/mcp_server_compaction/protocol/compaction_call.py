@@ -4,6 +4,7 @@ Reads a conversation from a file, converts it to another format, and writes the 
 conversation as a session of a host.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,9 +16,11 @@ from context_compaction import (
     CompactRequest,
     CompactResult,
     JsonObject,
+    NewSession,
     Roots,
     SettingsError,
     Text,
+    compact,
     convert,
     counter_for,
     current_context,
@@ -29,6 +32,8 @@ from context_compaction import (
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.catalog import this_user
 from mcp_server_compaction.hosts.resume import Resumable, write_resumable
+
+_TITLE_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,23 +123,42 @@ async def archived_input(archive: Archive, session_id: str) -> Input:
     )
 
 
-async def converted(
-    source: Input, request: CompactRequest, to_format: str | None
-) -> tuple[Input, CompactRequest]:
-    """Return the conversation in another format, as a separate session of the archive.
+async def compacted(
+    source: Input,
+    request: CompactRequest,
+    archive: Archive,
+    config: Config,
+    to_format: str | None,
+    **options: Any,
+) -> tuple[Input, CompactResult]:
+    """Compact a conversation in another format, as a separate session of the archive.
 
     Args:
         source: The conversation.
         request: The request for it.
+        archive: The archive.
+        config: Configuration of the process, which names the readable folders.
         to_format: Name of the format. None for the format of the conversation.
+        options: Other arguments of `compact`.
+
+    Returns:
+        The conversation that was compacted, and the result. An undone list is converted afterwards,
+        because only the session in its own format can be undone.
 
     Raises:
         CompactionError: The messages cannot be read, or cannot be written in that format; or the
             request names a range of them.
     """
-    if to_format is None or to_format == source.format:
-        return source, request
-    return await to_thread.run_sync(_converted, source, request, to_format)
+    other = None if to_format == source.format else to_format
+    if other and request.mode != "undo":
+        source, request = await to_thread.run_sync(_converted, source, request, other)
+    reader = config.roots.reader(source.cwd)
+    result = await compact(source.payload, request, archive=archive, read_file=reader, **options)
+    if other and request.mode == "undo":
+        undone = replace(source, payload=result.messages, format=result.format)
+        source, _ = await to_thread.run_sync(_converted, undone, request, other)
+        result = replace(result, messages=[*source.payload])
+    return source, result
 
 
 def _converted(
@@ -187,20 +211,19 @@ async def resumable_of(
             "texts. Read the earlier messages in the archive, for example with: "
             f"mcp-server-compaction read transcript://{info.session_id}/messages/0-9"
         )
-    write = partial(
-        write_resumable,
-        host,
-        result.messages,
+    session = NewSession(
+        session_id="",
         origin=result.session_id,
+        cwd=source.cwd or "",
+        seconds=time.time(),
         tokens=result.tokens.after,
-        folders=this_user(),
-        title=info.title,
+        title=f"{info.title[:_TITLE_CHARS]} (compacted)".lstrip(),
         model=source.model,
         provider=source.provider,
-        cwd=source.cwd,
-        within=within,
     )
-    return await to_thread.run_sync(write)
+    return await to_thread.run_sync(
+        write_resumable, host, result.messages, session, this_user(), within
+    )
 
 
 def what_was_undone(result: CompactResult) -> str:

@@ -80,6 +80,26 @@ async def test_resume_writes_a_session_and_returns_its_command(
     assert len(found.payload) == answer["message_count"]
 
 
+async def test_undone_session_can_continue_in_another_host(
+    local: Config, session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = session.parent.parent / "codex"
+    monkeypatch.setenv("CODEX_HOME", str(sessions))
+    roots = roots_of([Path.cwd(), session.parent.parent])
+    config = Config(archive_folder=local.archive_folder, roots=roots)
+    path = {"transcript_path": str(session)}
+    async with connect(config) as client:
+        await client.call_tool("compact_messages", {**path, "mode": "full"})
+        arguments = {**path, "mode": "undo", "options": {"resume": "codex"}}
+        answer = answer_of(await client.call_tool("compact_messages", arguments))
+    assert answer["session_id"] == "mine"
+    written = Path(answer["resume_path"])
+    assert written.is_relative_to(sessions)
+    found = read_conversation(_content(written), name="written")
+    assert found.format == "openai-responses"
+    assert conversation()[0]["content"] in str(found.payload[0])
+
+
 async def test_resume_writes_nothing_when_nothing_was_compacted_or_in_plan_mode(
     local: Config, session: Path
 ) -> None:

@@ -17,7 +17,6 @@ from context_compaction import (
     NotFoundError,
     SettingsError,
     Splice,
-    compact,
     formats,
     history_hash,
     make_blob,
@@ -38,7 +37,7 @@ from mcp_server_compaction.protocol.arguments import parse_arguments, unknown_na
 from mcp_server_compaction.protocol.compaction_call import (
     Input,
     archived_input,
-    converted,
+    compacted,
     input_of_file,
     irreducible_lines,
     resumable_of,
@@ -98,11 +97,12 @@ async def compact_messages(context: RequestContext, arguments: CompactArguments)
     turn = deps.turns.of(context.request, is_known=is_known)
     async with turn if model is None else nullcontext():
         end_stage(0.0)
-        result = await compact(
-            source.payload,
+        source, result = await compacted(
+            source,
             request,
-            archive=archive,
-            read_file=deps.config.roots.reader(source.cwd),
+            archive,
+            deps.config,
+            RESUME_FORMATS.get(options.resume or ""),
             model=model,
             report_progress=report_progress,
         )
@@ -115,7 +115,7 @@ async def compact_messages(context: RequestContext, arguments: CompactArguments)
         result = await with_dropped_names(result, archive)
     reply = _reply_without_list(result, source.notes, is_stored=is_stored)
     if options.resume is not None and is_stored:
-        if result.changed:
+        if result.changed or result.status == "undone":
             resumable = await resumable_of(
                 result, options.resume, source, archive, within=deps.config.roots
             )
@@ -146,8 +146,7 @@ async def _read_call(
             "options.resume needs transcript_path: a session file of a host, or 'current'."
         )
     source = await _read_source(arguments, options, archive, config)
-    request = _request(arguments, options, settings, source, config)
-    return options, *await converted(source, request, RESUME_FORMATS.get(options.resume or ""))
+    return options, source, _request(arguments, options, settings, source, config)
 
 
 def _split_options(values: Mapping[str, Any]) -> tuple[CompactOptions, dict[str, Any]]:
