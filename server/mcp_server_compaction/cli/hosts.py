@@ -43,11 +43,13 @@ from mcp_server_compaction.hosts.installing import (
 )
 from mcp_server_compaction.options import own_options
 from mcp_server_compaction.own_command import SCRIPT, own_command
+from mcp_server_compaction.protocol.writers import writer_lines
 
 # A reset of the write-ahead log could corrupt a database that several processes write:
 # SQLite 3.7.0 to 3.51.2, fixed in 3.51.3 (13 March 2026).
 _WAL_FIXED = (3, 51, 3)
 _PROBLEM = "PROBLEM: "
+_NO_ROOTS = f"none: tools cannot read files (set {ROOTS_VARIABLE} or --root)"
 _NOT_CHECKED = "not checked in time: the computer is busy, a folder does not answer, or it is huge"
 
 _HOST = click.Choice(tuple(HOSTS))
@@ -278,8 +280,8 @@ def _program_checks(context: click.Context) -> dict[str, Callable[[], list[str]]
         "sqlite": _check_sqlite,
         "mcp": lambda: [version("mcp")],
         "tiktoken": lambda: [version("tiktoken")],
-        "roots": lambda: _check_roots(config),
-        "summary writers": lambda: _check_writers(config),
+        "roots": lambda: [str(folder) for folder in config.roots.folders] or [_NO_ROOTS],
+        "summary writers": lambda: [*writer_lines(config)],
         "proxy": lambda: _check_proxies(config),
         "vocabulary": _check_vocabulary,
         "archive": lambda: _check_archive(config),
@@ -290,17 +292,6 @@ def _check_sqlite() -> list[str]:
     is_fixed = sqlite3.sqlite_version_info >= _WAL_FIXED
     fault = "rarely damages the search index, which is then rebuilt; fixed in 3.51.3"
     return [sqlite3.sqlite_version + ("" if is_fixed else f" ({fault})")]
-
-
-def _check_roots(config: Config) -> list[str]:
-    folders = [str(folder) for folder in config.roots.folders]
-    return folders or [f"none: tools cannot read files (set {ROOTS_VARIABLE} or --root)"]
-
-
-def _check_writers(config: Config) -> list[str]:
-    from mcp_server_compaction.protocol.writers import writer_lines
-
-    return [*writer_lines(config)]
 
 
 def _check_proxies(config: Config) -> list[str]:

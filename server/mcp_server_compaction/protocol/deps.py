@@ -15,7 +15,7 @@ from mcp.server.context import ServerRequestContext
 from mcp_server_compaction.access.principal import caller
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.session_imports import SessionImports
-from mcp_server_compaction.protocol.http_bodies import LARGE_BODY_BYTES, size_of
+from mcp_server_compaction.protocol.http_bodies import LARGE_BODY_BYTES, lists_of
 from mcp_server_compaction.protocol.notifications import Changes
 
 if TYPE_CHECKING:  # because the first call that opens an archive loads the engine
@@ -99,7 +99,7 @@ class Turns:
             request: The HTTP request of the call. None over stdio.
             is_known: Whether the session was compacted recently.
         """
-        if size_of(request) > LARGE_BODY_BYTES:
+        if lists_of(request).body_bytes > LARGE_BODY_BYTES:
             return self._semaphores["large"]
         return self._semaphores["known" if is_known else "first"]
 

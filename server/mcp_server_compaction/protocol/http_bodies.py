@@ -76,16 +76,10 @@ def json_bodies(app: ASGIApp) -> ASGIApp:
     return RequestBodyLimitMiddleware(decoded, MAX_BODY_BYTES)
 
 
-def arguments_of(request: Any, arguments: JsonObject) -> JsonObject:
-    """Return the arguments of a tool call, with the lists of its HTTP request (None on stdio)."""
+def lists_of(request: Any) -> Lists:
+    """Return the lists of an HTTP request. On stdio (None) the call itself contains them."""
     lists: Lists | None = None if request is None else request.scope.get(LISTS)
-    return arguments if lists is None else arguments | lists.arguments
-
-
-def size_of(request: Any) -> int:
-    """Return the size of a request's body in bytes. 0 on stdio."""
-    lists: Lists | None = None if request is None else request.scope.get(LISTS)
-    return 0 if lists is None else lists.body_bytes
+    return lists or Lists({}, 0)
 
 
 def _without_lists(body: bytes) -> tuple[bytes, JsonObject] | Refusal:

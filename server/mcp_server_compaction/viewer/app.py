@@ -199,7 +199,7 @@ def viewer_app(config: Config, access: Access, archives: LazyArchive) -> Starlet
         ),
         Route("/enter/{key}", enter),
         Route("/login", log_in, methods=["POST"]),
-        Route("/healthz", _health),
+        Route("/healthz", PlainTextResponse("ok")),
         Route("/static/{name}", _static_file),
     ]
     app = Starlette(routes=routes, lifespan=lifespan)
@@ -273,7 +273,3 @@ async def _static_file(request: Request) -> Response:
     if name not in web.STATIC_TYPES:
         return web.render(request, web.message_page(404, "This file does not exist."))
     return Response(web.static_text(name), media_type=web.STATIC_TYPES[name])
-
-
-async def _health(_: Request) -> Response:
-    return PlainTextResponse("ok")

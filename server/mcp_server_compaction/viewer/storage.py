@@ -27,7 +27,6 @@ from mcp_server_compaction.reading.text_source import json_line
 from mcp_server_compaction.viewer.blocks import ViewContext, message_views
 from mcp_server_compaction.viewer.web import Page, PageRequest, number_field, static_text, templates
 
-_EXPORT_TYPES = {"html": "text/html", "jsonl": "application/jsonl", "context": "application/json"}
 _MESSAGES_PER_READ = 200
 
 
@@ -129,16 +128,19 @@ async def download(request: PageRequest) -> Response:
     """`/sessions/ID/download?as=html|jsonl|context&redact=on`: the session as a streamed file."""
     info = await request.archive.session_info(request.path("session_id"))
     kind = request.query.get("as", "html")
-    if kind not in _EXPORT_TYPES:
-        raise QueryError(f"Unknown format {kind[:20]!r}. Use as={' or as='.join(_EXPORT_TYPES)}.")
-    redacts = request.query.get("redact") == "on"
-    file_texts = {"html": _html_file, "jsonl": _json_lines_file, "context": _context_file}
-    ending = "context.json" if kind == "context" else kind
+    files = {
+        "html": (_html_file, "html", "text/html"),
+        "jsonl": (_json_lines_file, "jsonl", "application/jsonl"),
+        "context": (_context_file, "context.json", "application/json"),
+    }
+    if kind not in files:
+        raise QueryError(f"Unknown format {kind[:20]!r}. Use as={' or as='.join(files)}.")
+    file_texts, ending, media_type = files[kind]
     name = f"{info.session_id.replace(':', '_')}.{ending}"
-    texts = file_texts[kind](request.archive, info, redacts)
+    texts = file_texts(request.archive, info, request.query.get("redact") == "on")
     return StreamingResponse(
         (text.encode("utf-8", "backslashreplace") async for text in texts),
-        media_type=_EXPORT_TYPES[kind],
+        media_type=media_type,
         headers={"Content-Disposition": f'attachment; filename="{name}"'},
     )
 

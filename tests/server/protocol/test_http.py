@@ -27,7 +27,7 @@ from mcp_server_compaction.config import Config
 from mcp_server_compaction.config import Service as Served
 from mcp_server_compaction.protocol import http_bodies, http_gate, http_listening
 from mcp_server_compaction.protocol.deps import Turns
-from mcp_server_compaction.protocol.http_bodies import arguments_of, json_bodies, size_of
+from mcp_server_compaction.protocol.http_bodies import json_bodies, lists_of
 from mcp_server_compaction.protocol.http_gate import Names
 from mcp_server_compaction.protocol.http_service import http_app
 from starlette.requests import Request
@@ -318,8 +318,8 @@ async def test_a_tool_gets_the_arguments_that_its_caller_sent(sent: dict[str, An
     got = json.loads(rest)
     shown, sent_arguments = got["params"].pop("arguments"), sent["params"].pop("arguments")
     assert got == sent
-    assert arguments_of(request, shown) == sent_arguments
-    assert size_of(request) == len(body)
+    assert shown | lists_of(request).arguments == sent_arguments
+    assert lists_of(request).body_bytes == len(body)
     assert not any(isinstance(shown.get(name), list) for name in ("messages", "new_messages"))
 
 

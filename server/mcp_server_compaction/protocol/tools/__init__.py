@@ -31,7 +31,7 @@ from mcp_server_compaction.protocol.arguments import (
     unknown_name,
 )
 from mcp_server_compaction.protocol.deps import RequestContext
-from mcp_server_compaction.protocol.http_bodies import arguments_of
+from mcp_server_compaction.protocol.http_bodies import lists_of
 from mcp_server_compaction.protocol.resources import APP_URIS
 from mcp_server_compaction.protocol.schemas import (
     MAX_READ_CHARS,
@@ -132,7 +132,7 @@ async def call_tool(context: RequestContext, params: CallToolRequestParams) -> C
     tool = TOOLS.get(params.name)
     if tool is None:
         raise MCPError(INVALID_PARAMS, unknown_name("tool", params.name, TOOLS))
-    values = arguments_of(context.request, params.arguments or {})
+    values = (params.arguments or {}) | lists_of(context.request).arguments
     try:
         arguments = parse_arguments(tool.arguments, values)
         # Import a tool's code on its first call, because hosts wait for the tool list.

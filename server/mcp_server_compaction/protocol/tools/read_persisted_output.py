@@ -5,7 +5,7 @@ from mcp_types import CallToolResult, TextContent
 
 from mcp_server_compaction.protocol.deps import RequestContext
 from mcp_server_compaction.protocol.schemas import ReadArguments
-from mcp_server_compaction.protocol.tools.replies import escape_surrogates, is_utf8
+from mcp_server_compaction.protocol.tools.replies import escape_surrogates
 from mcp_server_compaction.reading.slices import read_part
 from mcp_server_compaction.reading.text_source import open_source
 
@@ -29,9 +29,8 @@ async def read_output(archive: Archive, arguments: ReadArguments) -> CallToolRes
     as_json = bool(arguments.as_json) or arguments.json_path is not None
     source = await open_source(archive, arguments.output_id, as_json=as_json)
     part = await read_part(source, arguments)
-    text, note = part.text, part.note
-    if not is_utf8(text):
-        text = escape_surrogates(text)
+    text, note = escape_surrogates(part.text), part.note
+    if text != part.text:
         note += " Halves of surrogate pairs are escaped as \\udxxx."
     return CallToolResult(
         content=[

@@ -63,7 +63,9 @@ async def search_briefly(archive: Archive, query: Query) -> SearchReply:
     while True:
         page = await archive.search(query)
         try:
-            branched = await _branched(archive, {hit.session_id for hit in page.hits})
+            # The pointers of a session with several branches must name a branch.
+            sessions = {hit.session_id for hit in page.hits}
+            branched = {s for s in sessions if (await archive.branches(s, limit=1))[1] > 1}
         except NotFoundError:
             continue  # A session was deleted since the search, so search again without it.
         reply = await to_thread.run_sync(partial(_fitted_reply, page, branched, factor))
@@ -91,8 +93,3 @@ def _fitted_reply(page: SearchPage, branched: Set[str], factor: float) -> Search
     if index == 0 and len(page.hits) > 1:
         return None
     return reply_with(_FIRST_CHARS[max(0, index - 1)])
-
-
-async def _branched(archive: Archive, sessions: Set[str]) -> set[str]:
-    """Return the sessions with several branches, whose pointers must name a branch."""
-    return {name for name in sessions if (await archive.branches(name, limit=1))[1] > 1}
