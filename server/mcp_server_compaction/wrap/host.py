@@ -17,14 +17,25 @@ _DROPPABLE = frozenset({"notifications/message", "notifications/progress"})
 _logger = logging.getLogger(__name__)
 
 
-class HostQueue(ObjectSendStream[SessionMessage]):
-    """Queue of messages to the host. If it is full, log and progress messages are dropped.
+class Host(ObjectSendStream[SessionMessage]):
+    """The host of all servers, and the queue of messages to it.
+
+    If the queue is full, log and progress messages are dropped.
 
     Args:
-        queue: The queue.
+        incoming: Messages of the host.
+        queue: Queue of messages to the host.
+
+    Attributes:
+        dispatcher: Pairs requests and responses in both directions.
+        is_initialized: Whether the host has finished its handshake.
     """
 
-    def __init__(self, queue: MemoryObjectSendStream[SessionMessage]) -> None:
+    def __init__(
+        self, incoming: ObjectReceiveStream[Any], queue: MemoryObjectSendStream[SessionMessage]
+    ) -> None:
+        self.dispatcher = JSONRPCDispatcher(incoming, self)
+        self.is_initialized = False
         self._queue = queue
         self._dropped_count = 0
 
@@ -58,25 +69,6 @@ class HostQueue(ObjectSendStream[SessionMessage]):
     async def aclose(self) -> None:
         """Close the queue; its reader takes what is left."""
         await self._queue.aclose()
-
-
-class Host:
-    """The host of all servers.
-
-    Args:
-        incoming: Messages of the host.
-        queue: Queue of messages to the host.
-
-    Attributes:
-        dispatcher: Pairs requests and responses in both directions.
-        queue: Queue of messages to the host.
-        is_initialized: Whether the host has finished its handshake.
-    """
-
-    def __init__(self, incoming: ObjectReceiveStream[Any], queue: HostQueue) -> None:
-        self.dispatcher = JSONRPCDispatcher(incoming, queue)
-        self.queue = queue
-        self.is_initialized = False
 
     async def ask(self, _: object, method: str, params: Mapping[str, Any] | None) -> JsonObject:
         """Pass a server's request to the host, and return the result."""

@@ -27,7 +27,6 @@ from typing import Any
 
 import anyio
 from anyio import to_thread
-from anyio.abc import ObjectReceiveStream
 from context_compaction import CompactionError, JsonObject, is_list, is_object
 from mcp.shared.dispatcher import DispatchContext
 from mcp.shared.exceptions import MCPError
@@ -37,7 +36,7 @@ from pydantic import BaseModel
 
 from mcp_server_compaction.protocol.deps import Deps
 from mcp_server_compaction.protocol.tools import call_tool, tool_definitions
-from mcp_server_compaction.wrap.host import Host, HostQueue
+from mcp_server_compaction.wrap.host import Host
 from mcp_server_compaction.wrap.servers import SEPARATOR, WrappedServer
 from mcp_server_compaction.wrap.shorten import Limits, shorten
 from mcp_server_compaction.wrap.upstream import Upstream, protocol_version
@@ -72,8 +71,7 @@ class Proxy:
     """One connection between a host and wrapped servers.
 
     Args:
-        incoming: Messages of the host.
-        queue: Queue of messages to the host.
+        host: The host.
         servers: The servers: one without a name, or several with names.
         deps: Provides the archive.
         limits: Limits for tool results.
@@ -82,15 +80,14 @@ class Proxy:
 
     def __init__(
         self,
-        incoming: ObjectReceiveStream[Any],
-        queue: HostQueue,
+        host: Host,
         servers: Sequence[WrappedServer],
         deps: Deps,
         limits: Limits,
         session_id: str,
     ) -> None:
-        self._host = Host(incoming, queue)
-        self._upstreams = [Upstream(server, self._host) for server in servers]
+        self._host = host
+        self._upstreams = [Upstream(server, host) for server in servers]
         self._by_name = {upstream.server.name: upstream for upstream in self._upstreams}
         # The only server without a name; None if the servers have names.
         self._single = self._by_name.get("")

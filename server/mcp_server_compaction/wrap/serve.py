@@ -15,7 +15,7 @@ from mcp_server_compaction.protocol.logs import log_to_stderr
 from mcp_server_compaction.protocol.notifications import Changes
 from mcp_server_compaction.protocol.stdio import stdio_streams
 from mcp_server_compaction.protocol.tools.persist_large_output import OUTPUTS_SESSION, count_text
-from mcp_server_compaction.wrap.host import HostQueue
+from mcp_server_compaction.wrap.host import Host
 from mcp_server_compaction.wrap.proxy import Proxy
 from mcp_server_compaction.wrap.servers import WrappedServer
 from mcp_server_compaction.wrap.shorten import Limits
@@ -57,7 +57,7 @@ async def _wrap(servers: Sequence[WrappedServer], config: Config, threshold_toke
         count = partial(count_text, model=config.model)
         redacts = config.redaction == "on"
         limits = Limits(threshold_tokens, Settings().preview_chars, count, redacts)
-        proxy = Proxy(from_host, HostQueue(queue), servers, deps, limits, OUTPUTS_SESSION)
+        proxy = Proxy(Host(from_host, queue), servers, deps, limits, OUTPUTS_SESSION)
 
         async def pass_to_host() -> None:
             async for item in queued:

@@ -114,7 +114,7 @@ class Upstream:
         while True:
             started = anyio.current_time()
             try:
-                async with connect(self.server, self._host.queue.notify) as (incoming, outgoing):
+                async with connect(self.server, self._host.notify) as (incoming, outgoing):
                     problem = await self._exchange(incoming, outgoing)
             except OSError as error:
                 problem = str(error)
@@ -125,7 +125,7 @@ class Upstream:
             _logger.warning("%s", text)
             self._set(None, f"{text} Then try again.")
             self._hello = None
-            await self._host.queue.send(log_message("error", text))
+            await self._host.send(log_message("error", text))
             await anyio.sleep(delay)
             self._set(None, "")
 

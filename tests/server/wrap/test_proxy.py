@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_server_compaction.cli import main
 from mcp_server_compaction.wrap.connection import Messages
-from mcp_server_compaction.wrap.host import HostQueue
+from mcp_server_compaction.wrap.host import Host
 from mcp_server_compaction.wrap.proxy import OWN_PREFIX, OWN_TOOLS
 from mcp_types import CallToolResult, JSONRPCRequest, JSONRPCResponse
 
@@ -201,13 +201,14 @@ async def test_reading_tool_has_another_name_when_the_server_has_one_with_its_na
 
 async def test_response_is_queued_when_the_host_does_not_read_notifications_fast_enough() -> None:
     stream, queued = anyio.create_memory_object_stream[SessionMessage](8)
-    queue = HostQueue(stream)
+    ended, incoming = anyio.create_memory_object_stream[Any]()
+    host = Host(incoming, stream)
     messages: list[Any] = []
-    async with queue, queued, anyio.create_task_group() as tasks:
+    async with ended, incoming, host, queued, anyio.create_task_group() as tasks:
         for number in range(5_000):
-            await queue.notify("notifications/message", {"level": "info", "data": number})
+            await host.notify("notifications/message", {"level": "info", "data": number})
         request = JSONRPCRequest(jsonrpc="2.0", id=1, method="ping")
-        tasks.start_soon(queue.send, SessionMessage(request))
+        tasks.start_soon(host.send, SessionMessage(request))
         with anyio.fail_after(60):
             messages += [(await queued.receive()).message for _ in range(10)]
     assert [message.params["data"] for message in messages[:8]] == list(range(8))
@@ -218,7 +219,8 @@ async def test_response_is_queued_when_the_host_does_not_read_notifications_fast
 async def test_flood_waits_in_its_server_when_its_notifications_must_not_be_dropped() -> None:
     read_count, total = 0, 5_000
     stream, queued = anyio.create_memory_object_stream[SessionMessage](8)
-    queue = HostQueue(stream)
+    ended, incoming = anyio.create_memory_object_stream[Any]()
+    host = Host(incoming, stream)
     received: list[SessionMessage] = []
 
     async def lines() -> AsyncIterator[bytes]:
@@ -228,12 +230,12 @@ async def test_flood_waits_in_its_server_when_its_notifications_must_not_be_drop
             yield b'{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}'
         yield b'{"jsonrpc": "2.0", "id": 1, "result": {}}'
 
-    messages = Messages(lines(), queue.notify)
+    messages = Messages(lines(), host.notify)
 
     async def receive() -> None:
         received.append(await messages.receive())
 
-    async with queue, queued, anyio.create_task_group() as tasks:
+    async with ended, incoming, host, queued, anyio.create_task_group() as tasks:
         tasks.start_soon(receive)
         await anyio.wait_all_tasks_blocked()
         assert read_count == 9, "more than the queue has room for"
