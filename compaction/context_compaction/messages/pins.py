@@ -155,7 +155,7 @@ def restore_pinned(before: Messages, step: Step, marked: Collection[int]) -> Ste
 
     Layers that drop whole messages keep pinned messages themselves.
     """
-    if step.messages is before or not marked or len(step.messages) != len(before):
+    if step.messages is before or len(step.messages) != len(before):
         return step
     edits = tuple(edit for edit in step.edits if edit.index not in marked)
     if not edits:

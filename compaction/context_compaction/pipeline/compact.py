@@ -149,7 +149,7 @@ def _finish(
     gates = context.gates
     plan, words = with_text(context, plan, words)
     secrets = redaction_report(context, plan)
-    words, edited = words.redacted(gates), plan.edited
+    words, edited = words.redacted(gates) if gates.mode == "on" else words, plan.edited
     if plan.acts:
         files = files_to_restore(context, plan)
         summary, checkpoint = gates.json(plan.summary), gates.json(plan.checkpoint)

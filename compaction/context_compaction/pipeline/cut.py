@@ -127,7 +127,8 @@ def _cleared_by(
     clears: LayerContext,
 ) -> EditedMessages:
     step = layer.apply(edited.messages, clears)
-    step = restore_pinned(edited.messages, step, context.pins.marked)
+    if context.pins.marked:
+        step = restore_pinned(edited.messages, step, context.pins.marked)
     return edited.then(name, step, context.count)
 
 

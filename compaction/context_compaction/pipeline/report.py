@@ -195,7 +195,7 @@ def _result(done: Finished, raws: list[JsonObject], secrets: JsonObject | None) 
 
 
 def _warnings(done: Finished, secrets: JsonObject | None, *, was_cut: bool) -> tuple[str, ...]:
-    context, edited = done.context, done.validation.edited
+    context, edited, files = done.context, done.validation.edited, done.plan.files
     warnings = (
         *context.session.given.warnings,
         *_repair_warnings(_shown(context, context.start.edits)),
@@ -211,7 +211,7 @@ def _warnings(done: Finished, secrets: JsonObject | None, *, was_cut: bool) -> t
             context.request, context.pins, context.parsed, edited.messages, was_cut=was_cut
         ),
         unproven_summary_warning(context.messages),
-        changed_warning(done.plan.files.states),
+        changed_warning(files.states) if files.states else None,
         *_secret_warnings(secrets, is_plan=done.context.request.mode == "plan"),
     )
     return tuple(filter(None, warnings))

@@ -160,14 +160,13 @@ def with_notes(
 
     A note precedes the newest request or follows the newest results, so it invalidates no cache.
     """
-    changed = (
-        unreported_changes(files.states, files.on_disk) if reports_changed_files(context) else {}
-    )
-    warning = changed_warning(changed)
-    if warning is not None and _accepts_notes(validation):
-        text = placeholders.changed_files(warning)
-        files = replace(files, states={**files.states, **changed})
-        validation = _with_note(context, validation, "changed_files", text)
+    if reports_changed_files(context) and _accepts_notes(validation):
+        changed = unreported_changes(files.states, files.on_disk)
+        warning = changed_warning(changed)
+        if warning is not None:
+            text = placeholders.changed_files(warning)
+            files = replace(files, states={**files.states, **changed})
+            validation = _with_note(context, validation, "changed_files", text)
     return _with_todos(context, validation), files
 
 
