@@ -38,7 +38,6 @@ from context_compaction.archive.local.archive import LocalArchive, open_archive
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
-from context_compaction.session.resume import current_context
 from context_compaction.tokens.vocabulary import load_o200k
 
 from tests.support.json_types import is_list, is_object
@@ -186,8 +185,8 @@ def _call(
 
 def _append(archive: LocalArchive, messages: list[Json]) -> Callable[[], Awaitable[Any]]:
     async def run() -> CompactResult:
-        context = await current_context("bench", archive)
-        return await compact([*context.messages, *messages], WIDE, archive=archive)
+        _, context = await archive.context("bench")
+        return await compact([*context, *messages], WIDE, archive=archive)
 
     return run
 

@@ -25,7 +25,7 @@ from .archive.values import (
     check_tenant as check_tenant,
     shown_address as shown_address,
 )
-from .archive.documents import is_encoded as is_encoded, role_of as role_of
+from .archive.records import is_encoded as is_encoded, role_of as role_of
 from .archive.progress import (
     ReportWork as ReportWork,
     report_work as report_work,
@@ -162,10 +162,7 @@ from .result import (
     TokenReport as TokenReport,
 )
 from .session.resume import (
-    CurrentContext as CurrentContext,
     append_to_session as append_to_session,
-    current_context as current_context,
-    name_if_current as name_if_current,
 )
 from .settings import (
     SETTING_NAMES as SETTING_NAMES,

@@ -11,11 +11,11 @@ or to the session whose ID derives from its first messages. A call then continue
   has become. If it starts with the same messages, exactly those are replaced, and later messages
   stay unchanged (except for thinking that was bound to replaced messages).
 
-A caller may pass only new messages: `current_context` returns the list that they follow.
+A caller may pass only new messages: `Archive.context` returns the list that they follow.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from anyio import to_thread
@@ -403,48 +403,6 @@ async def _states_in(session_id: str, archive: Archive) -> Sequence[CompactionSt
         return states_of(await archive.receipts(session_id))
     except NotFoundError:
         return ()
-
-
-@dataclass(frozen=True, slots=True)
-class CurrentContext:
-    """The list that a session continues from.
-
-    Attributes:
-        format: Name of the message format.
-        messages: The messages. Callers must not change them.
-        name: The list's hash, as `history_hash` computes it.
-    """
-
-    format: str
-    messages: Sequence[JsonObject]
-    name: str
-
-
-async def current_context(session_id: str, archive: Archive) -> CurrentContext:
-    """Return the list that `Archive.context` returns, with its hash.
-
-    Raises:
-        NotFoundError: There is no such session.
-    """
-    format_name, messages = await archive.context(session_id)
-    name = await to_thread.run_sync(history_hash, messages)
-    return CurrentContext(format_name, messages, name)
-
-
-async def name_if_current(
-    messages: Sequence[JsonObject], session_id: str, archive: Archive
-) -> str | None:
-    """Return the hash of `messages` if they are the session's current context, or None."""
-    name = await to_thread.run_sync(history_hash, messages)
-    try:
-        if archive.redaction == "on":
-            # The archive hashes messages before redaction, so the stored list is hashed again.
-            current = (await current_context(session_id, archive)).name
-        else:
-            current = await archive.context_name(session_id)
-    except NotFoundError:
-        return None
-    return name if name == current else None
 
 
 def settled_message_count(messages: Messages, rules: ProviderRules) -> int:

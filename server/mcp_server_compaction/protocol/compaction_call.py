@@ -23,8 +23,8 @@ from context_compaction import (
     compact,
     convert,
     counter_for,
-    current_context,
     formats,
+    history_hash,
     read_conversation,
     split_system,
 )
@@ -108,18 +108,18 @@ async def archived_input(archive: Archive, session_id: str) -> Input:
     Raises:
         NotFoundError: There is no such session.
     """
-    context = await current_context(session_id, archive)
+    format, messages = await archive.context(session_id)
     receipts = await archive.receipts(session_id, after=-1)
     model: str | None = receipts[-1].get("counted_for") if receipts else None
     # Anthropic and pi write the model into each answer.
-    answers = (m["model"] for m in reversed(context.messages) if isinstance(m.get("model"), str))
+    answers = (m["model"] for m in reversed(messages) if isinstance(m.get("model"), str))
     return Input(
-        context.messages,
-        format=context.format,
+        messages,
+        format=format,
         session_id=session_id,
         model=model or next(answers, None),
-        context_count=len(context.messages),
-        context_hash=context.name,
+        context_count=len(messages),
+        context_hash=await to_thread.run_sync(history_hash, messages),
     )
 
 

@@ -21,7 +21,6 @@ from context_compaction import (
     history_hash,
     make_blob,
     make_splices,
-    name_if_current,
     window_of,
     with_dropped_names,
 )
@@ -284,9 +283,19 @@ async def _next_context_hash(result: CompactResult, source: Input, archive: Arch
     a secret that the archive does not. New messages of this call were already appended to the
     session's context, so the result continues that context.
     """
+    name = await to_thread.run_sync(history_hash, result.messages)
     if source.context_count:
-        return await to_thread.run_sync(history_hash, result.messages)
-    return await name_if_current(result.messages, result.session_id, archive)
+        return name
+    try:
+        if archive.redaction == "on":
+            # The archive hashes messages before redaction, so the stored list is hashed again.
+            _, messages = await archive.context(result.session_id)
+            current = await to_thread.run_sync(history_hash, messages)
+        else:
+            current = await archive.context_name(result.session_id)
+    except NotFoundError:
+        return None
+    return name if name == current else None
 
 
 def _reply_without_list(
