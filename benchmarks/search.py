@@ -250,8 +250,8 @@ def page_of(index: SearchIndex, query: Query) -> SearchPage:
         rows_of = partial(IndexRows, index, connection)
         return words_page(query, rows_of(allowed), rows_of(allowed.everything), no_check)
 
-    async def on_rows(work: Callable[[RowsOf, Check], T], limit: Callable[[], Check]) -> T:
-        return index.run(lambda connection: work(partial(IndexRows, index, connection), limit()))
+    async def on_rows(work: Callable[[RowsOf], T], check: Check) -> T:  # noqa: ARG001 - no limit
+        return index.run(lambda connection: work(partial(IndexRows, index, connection)))
 
     if query.kind != "regex":
         return index.run(page)

@@ -168,7 +168,7 @@ def _records() -> str:
     return f"{table(('kind', 'content', 'own fields'), rows)}\n\n{field_table}"
 
 
-_COMMON_FIELDS = ("crc", "n", "kind", "ts", "last", "body")
+_COMMON_FIELDS = ("n", "kind", "ts", "last")
 
 
 def _environment() -> str:

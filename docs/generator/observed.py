@@ -133,10 +133,10 @@ def _fields_in(root: Path) -> ArchiveFields:
     records: dict[str, set[str]] = defaultdict(set)
     for segment in sorted(root.glob("sessions/*/*/*.jsonl")):
         for line in segment.read_text(encoding="utf-8").splitlines():
-            record: Json = json.loads(line)
-            records[record["kind"]] |= set(record)
-            if record["kind"] == "receipt":
-                receipt |= set(record["body"])
+            _, head, body = json.loads(line)
+            records[head["kind"]] |= set(head)
+            if head["kind"] == "receipt":
+                receipt |= set(body)
     return ArchiveFields(
         frozenset(receipt), {kind: frozenset(names) for kind, names in records.items()}
     )

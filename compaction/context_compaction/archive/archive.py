@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
-from context_compaction.archive.appending import append
 from context_compaction.archive.records import StoredOutput
 from context_compaction.archive.retention import StoredSizes
 from context_compaction.archive.transcripts import TranscriptStore
@@ -26,6 +25,7 @@ from context_compaction.archive.values import (
     SessionInfo,
     Usage,
 )
+from context_compaction.archive.writing import append, commit, retain
 from context_compaction.errors import NotFoundError
 from context_compaction.messages.model import JsonObject
 from context_compaction.redaction import RedactionMode
@@ -78,19 +78,16 @@ class Archive(ABC):
         """Return the sizes of all sessions and large contents."""
 
     @abstractmethod
-    async def on_rows(
-        self, work: "Callable[[RowsOf, Check], T]", limit: "Callable[[], Check]"
-    ) -> T:
+    async def on_rows(self, work: "Callable[[RowsOf], T]", check: "Check") -> T:
         """Run `work` in a thread when everything is indexed, and return its result.
 
         Args:
-            work: Receives a function that returns the rows of a filter, and a check.
-            limit: Called before `work`; returns the check. The check is called repeatedly during
-                the work, and may raise to end it.
+            work: Receives a function that returns the rows of a filter.
+            check: Called before the work and repeatedly during it; may raise to end it.
         """
 
     append = _on_session(append)
-    commit = _on_session(_Store.commit)
+    commit = _on_session(commit)
     context = _on_session(_Store.context)
     context_name = _on_session(_Store.context_name)
     read_messages = _on_session(_Store.read_messages)
@@ -105,7 +102,7 @@ class Archive(ABC):
     list_now = _on_session(_Store.list_now)
     outputs = _on_session(_Store.outputs)
     session_info = _on_session(_Store.session_info)
-    retain = _on_session(_Store.retain)
+    retain = _on_session(retain)
     records = _on_session(_Store.records)
     add_records = _on_session(_Store.add_records)
 

@@ -7,11 +7,11 @@ that starts with the messages of that branch continues from the context instead.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from context_compaction.archive.histories import HistoryTree, MissingHistoryError, Node
-from context_compaction.archive.records import LoggedRecord
-from context_compaction.archive.values import NO_SEQ
+from context_compaction.archive.records import LinePlace, LoggedRecord
+from context_compaction.archive.values import NO_SEQ, ContextEntry
 from context_compaction.messages.history_hash import ROOT, chain_hashes
 
 # A list may continue from any of the newest contexts, because agents may share a session.
@@ -31,22 +31,23 @@ class StoredContext:
 
     Attributes:
         number: Number of its record.
-        record: Its record.
-        end: Chain hash after its last entry.
+        place: Position of its record.
+        entries: Its messages, without `raw`.
+        names: Chain hash of each entry.
         histories: Chain hashes of the lists that it was made from: the caller's list, and if that
             started with another context's originals, the list with that context instead.
     """
 
     number: int
-    record: LoggedRecord
-    end: str
+    place: LinePlace
+    entries: tuple[ContextEntry, ...]
+    names: tuple[str, ...]
     histories: tuple[str, ...]
 
     @property
-    def entries(self) -> list[Any]:
-        """Its entries, as `records.py` describes them."""
-        entries: list[Any] = self.record.head["entries"]
-        return entries
+    def end(self) -> str:
+        """Chain hash after its last entry."""
+        return self.names[-1]
 
     @property
     def is_undo(self) -> bool:
@@ -95,9 +96,14 @@ class StoredContexts:
     def learn(self, record: LoggedRecord, number: int) -> None:
         """Add the context of a record."""
         head = record.head
-        end = self.tree.add_context(head["entries"], number, head["of"])
+        entries = tuple(
+            ContextEntry(seq, {}, source_seq, "".join(replaced_head), content)
+            for content, seq, source_seq, *replaced_head in head["entries"]
+        )
+        names = tuple(self.tree.add_context(entries, number, head["of"]))
         histories = tuple(name for name in (head["of"], head["listed"]) if name != ROOT)
-        self.all[number] = self.by_end[end] = stored = StoredContext(number, record, end, histories)
+        stored = StoredContext(number, record.place, entries, names, histories)
+        self.all[number] = self.by_end[stored.end] = stored
         for name in histories:
             if name not in self.by_history or self.by_history[name].number < number:
                 self.by_history[name] = stored
@@ -139,11 +145,10 @@ class StoredContexts:
             if match is not None and stored.number <= match.stored.number:
                 break
             shift = 0 if match is None else match.message_count - match.entry_count
-            made = [str(content) for content, *_ in stored.entries]
-            contents = [*made, *contents[count:]]
+            contents = [*(entry.content for entry in stored.entries), *contents[count:]]
             chain = chain_hashes(contents)
-            heads = tuple(chain[: len(made)])
-            match = ContextMatch(shift + count, stored, heads, 0, 0, len(made))
+            length = len(stored.entries)
+            match = ContextMatch(shift + count, stored, stored.names, 0, 0, length)
         return match
 
     def _context_of(self, chain: Sequence[str]) -> tuple[int, StoredContext] | None:
@@ -193,9 +198,8 @@ class StoredContexts:
         contents: Sequence[str],
         chain: Sequence[str],
     ) -> ContextMatch | None:
-        entries = stored.entries
-        names = chain_hashes([str(content) for content, *_ in entries])
-        made = {name for name, entry in zip(names, entries, strict=True) if entry[1] == NO_SEQ}
+        entries, names = stored.entries, stored.names
+        made = {name for name, entry in zip(names, entries, strict=True) if entry.seq == NO_SEQ}
         originals = self._originals(history)
         if not indexes or not made.isdisjoint(chain):
             return None
@@ -203,7 +207,7 @@ class StoredContexts:
         replaced_count = len(originals) - len(tail)
         pairs = zip(entries, originals[:replaced_count], strict=False)
         stored_lead = next(
-            (number for number, (entry, node) in enumerate(pairs) if entry[1] != node.seq),
+            (number for number, (entry, node) in enumerate(pairs) if entry.seq != node.seq),
             min(len(entries), replaced_count),
         )
         lead = indexes[stored_lead] if stored_lead < len(indexes) else None
@@ -219,7 +223,7 @@ class StoredContexts:
                 entry_count = entry_index
                 break
             count, number = count + 1, number + 1
-        is_plain = all(seq != NO_SEQ for _, seq, *_ in entries[:entry_count])
+        is_plain = all(entry.seq != NO_SEQ for entry in entries[:entry_count])
         if is_plain and entry_count == number:
             return None  # only messages that the context did not change are left
         # The entries keep their stored names, because no list with the new start was stored.
@@ -239,7 +243,7 @@ class StoredContexts:
         """
         if not originals:
             return []
-        own_roles = self.roles_of(originals)
+        own_roles = self.tree.roles_of(originals)
         first = next((number for number, role in enumerate(own_roles) if role != "system"), 0)
         # After this message, the host may have removed or rewritten any of its messages.
         fixed = (number for number, role in enumerate(own_roles) if role not in _HOST_ROLES)
@@ -283,14 +287,9 @@ class StoredContexts:
 
     def _originals(self, history: str) -> list[Node]:
         try:
-            return [node for _, node in self.tree.walk(history)][::-1]
+            return [node for _, node in self.tree.path(history)]
         except MissingHistoryError:
             return []
-
-    def roles_of(self, nodes: Sequence[Node]) -> list[str]:
-        """Return the role of each message; "" for a message that this library wrote."""
-        messages = self.tree.messages
-        return [messages[node.seq].role if node.seq in messages else "" for node in nodes]
 
     def current(self) -> tuple[list[tuple[str, Node]], ContextMatch | None]:
         """Return the newest list with its chain hashes, and the context that replaces its start.
@@ -307,19 +306,18 @@ class StoredContexts:
             starts = {newest.end, *newest.histories}
             ends = [name for name in ends if not starts.isdisjoint(self.tree.names(name))]
             head = newest.end
-        nodes = [*self.tree.walk(next(iter(ends), head))][::-1]
+        nodes = self.tree.path(next(iter(ends), head))
         contents = [node.content for _, node in nodes]
-        roles = partial(self.roles_of, [node for _, node in nodes])
+        roles = partial(self.tree.roles_of, [node for _, node in nodes])
         return nodes, self.match(contents, chain_hashes(contents), roles)
 
 
-def _tail_entries(entries: Sequence[Any], originals: Sequence[Node]) -> list[int]:
+def _tail_entries(entries: Sequence[ContextEntry], originals: Sequence[Node]) -> list[int]:
     """Return the indexes of the entries that are the last originals, edited or not."""
     indexes: list[int] = []
     for index in range(len(entries) - 1, -1, -1):
-        _, seq, source_seq, *replaced_head = entries[index]
-        original = source_seq if seq == NO_SEQ else seq
-        if original == NO_SEQ and not replaced_head:
+        original = entries[index].original_seq
+        if original == NO_SEQ and not entries[index].replaced_head:
             continue  # a note between the messages that this library wrote
         if len(indexes) == len(originals) or originals[-1 - len(indexes)].seq != original:
             break

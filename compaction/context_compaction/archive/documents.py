@@ -1,21 +1,29 @@
-"""Content of the index: role, tools and text of a message, and the text of an output in parts.
+"""Content of the index: the text of a message, and the text of an output in parts.
 
-The role and the tools are found when a message is appended, because the calls before a result are
-known then, and are stored in the head of the message's record. The text is found when the message
-is indexed.
+The role and the tools of a message are found when it is appended, because the calls before a result
+are known then, and are in the head of its record. The text is found when the message is indexed.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from context_compaction.archive.records import Blobs, StoredOutput, decode_text, info_of
+from context_compaction.archive.records import (
+    Blobs,
+    StoredOutput,
+    all_strings,
+    block_texts,
+    decode_text,
+    info_of,
+    is_encoded,
+    parse_body,
+    title_of,
+)
 from context_compaction.errors import ArchiveDamagedError, InvalidMessageError, NotFoundError
 from context_compaction.formats import FORMATS
 from context_compaction.messages import model
 from context_compaction.messages.history_hash import chain_hash
-from context_compaction.messages.model import JsonObject, Message
+from context_compaction.messages.model import JsonObject
 
 # Of one row, so that a hit has a position and a long log is not one row. A tsvector of PostgreSQL
 # has at most 16,383 positions and 1 MB.
@@ -23,13 +31,10 @@ PART_CHARS = 16_000
 _OVERLAP_CHARS = (
     PART_CHARS // 16
 )  # of the parts of a message, so that a phrase is found in one of them
-TITLE_CHARS = 80
 # BM25 prefers very short texts, so a text counts as at least this many words. Measured: the MRR of
 # LoCoMo rises from .45 to .48 with 30.
 MIN_DOC_TERMS = 30
 
-# Images, signatures and encrypted content have no words to search for.
-_ENCODED = re.compile(r"(?:data:[^,]{0,100},)?[A-Za-z0-9+/_-]{200,}={0,2}")
 # Members that name a kind, repeat the content of a block, or are not readable.
 _NO_TEXT = frozenset({
     "type", "role", "arguments", "partialJson", "api", "provider", "model", "stopReason",
@@ -46,36 +51,6 @@ _OWN_TOOLS = (
     "read_persisted_output",
     "search_transcript",
 )
-
-
-def role_of(message: Message) -> str:
-    """Return the role for searches: "tool" for a message of tool results, else the message's."""
-    if message.role == "user" and message.blocks and not model.starts_turn(message):
-        return "tool"
-    return message.role
-
-
-def tools_of(messages: Sequence[Message], start: int = 0) -> list[list[str]]:
-    """Return for each message from `start` the names of the tools of its calls and results."""
-    new = messages[start:]
-    earlier_ids = {result.call_id for message in new for result in model.tool_results(message)}
-    earlier_ids -= {call.call_id for message in new for call in model.tool_calls(message)}
-    names: dict[str, str] = {}
-    for message in reversed(messages[:start]):
-        if not earlier_ids - names.keys():
-            break
-        for call in model.tool_calls(message):
-            if call.call_id in earlier_ids:
-                names.setdefault(call.call_id, call.name)
-    tools: list[list[str]] = []
-    for message in new:
-        calls = model.tool_calls(message)
-        names |= {call.call_id: call.name for call in calls}
-        answered = (
-            result.name or names.get(result.call_id) for result in model.tool_results(message)
-        )
-        tools.append(list(dict.fromkeys([*(call.name for call in calls), *filter(None, answered)])))
-    return tools
 
 
 def is_own_tool(name: str) -> bool:
@@ -120,12 +95,12 @@ def read_stored(raw: JsonObject, format: str, tools: Sequence[str] = ()) -> Stor
     try:
         message = FORMATS[format].parse_message(raw, 0)
     except (KeyError, InvalidMessageError):
-        return StoredText("\n".join(_strings(raw)), {}, ())
+        return StoredText("\n".join(all_strings(raw)), {}, ())
     texts: list[str] = []
     own: list[str] = []
     for block in message.blocks:
         parts = own if _is_own(block, concerns_own) else texts
-        parts += filter(None, _block_texts(block))
+        parts += filter(None, block_texts(block))
     calls, results = model.tool_calls(message), model.tool_results(message)
     if not own:
         names = (name for result in results for name in (result.call_id, result.name or ""))
@@ -175,16 +150,6 @@ def _paths(arguments: Any) -> Iterator[str]:
                 yield value
 
 
-def title_of(text: str) -> str:
-    """Return the first line of the user's words as a title; "" for a command of the host."""
-    line = " ".join(text.strip().split("\n", 1)[0].split())
-    if line.startswith("/") and line[1:].replace("-", "").replace(":", "").isidentifier():
-        return ""
-    line = line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1] + "…"
-    # Databases refuse lone surrogates and zeros.
-    return line.encode("utf-8", "replace").decode().replace("\0", "?")
-
-
 def told_by_output(tool: str | None, data: bytes) -> JsonObject:
     """Return what an output tells of its session: a title, or the host and its working folder."""
     if tool not in (TITLE_TOOL, HOST_TOOL):
@@ -192,41 +157,6 @@ def told_by_output(tool: str | None, data: bytes) -> JsonObject:
     text = decode_text(data) or ""
     host, _, folder = text.partition(" ")
     return {"title": title_of(text)} if tool == TITLE_TOOL else {"host": host, "folder": folder}
-
-
-def text_size_chars(message: Message) -> int:
-    """Return about how many characters of text a message has."""
-    return sum(len(text) for block in message.blocks for text in _block_texts(block))
-
-
-def is_encoded(text: str) -> bool:
-    """Whether `text` is an image, a signature or encrypted content."""
-    return _ENCODED.fullmatch(text) is not None
-
-
-def _block_texts(block: model.Block) -> list[str]:
-    match block:
-        case model.Text() | model.Thinking():
-            return [block.text]
-        case model.ToolCall():
-            return [block.name, *_strings(block.arguments)]
-        case model.ToolResult():
-            return ["\n".join(text for part in block.content for text in _block_texts(part))]
-        case model.Image():
-            return [block.url or ""]
-        case model.Document():
-            return [block.url or "", block.text or ""]
-        case model.Opaque():
-            return [string for string in _strings(block.source) if not is_encoded(string)]
-
-
-def _strings(value: Any) -> list[str]:
-    """Return all strings and numbers among the values of a JSON value, in order."""
-    if model.is_object(value):
-        return [string for item in value.values() for string in _strings(item)]
-    if model.is_list(value):
-        return [string for item in value for string in _strings(item)]
-    return [] if value is None or isinstance(value, bool) else [str(value)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,27 +220,29 @@ def _utf8_length(text: str) -> int:
 
 
 def parts_of_records(
-    records: Iterable[tuple[JsonObject, Callable[[], Any]]], blobs: Blobs
+    records: Iterable[tuple[JsonObject, str]], blobs: Blobs
 ) -> Iterator[list[IndexedPart]]:
     """Yield the rows of each record; only messages and outputs have rows.
 
     A result has the paths of its call if both were appended together, as hosts do.
 
     Args:
-        records: Head of each record, and a function that returns its body.
+        records: Head of each record, and the JSON text of its body.
         blobs: Large contents that bodies refer to.
     """
     paths: dict[str, tuple[str, ...]] = {}
     for head, body in records:
         try:
             if head["kind"] == "message":
-                stored = read_stored(body(), head["format"], head["tools"])
+                stored = read_stored(parse_body(body, blobs.get), head["format"], head["tools"])
                 paths |= stored.called_paths
                 called = [path for call in stored.answered_calls for path in paths.get(call, ())]
                 parts = text_parts(stored.text, overlap_chars=_OVERLAP_CHARS)
                 is_own = stored.is_own
             elif head["kind"] == "output":
-                data = StoredOutput(info_of(head, ""), body(), blobs).read_all()
+                data = StoredOutput(
+                    info_of(head, ""), parse_body(body, blobs.get), blobs
+                ).read_all()
                 called = [*paths.get(head["call"], ())]
                 parts = text_parts(decode_text(data) or "", _utf8_length)
                 is_own = is_own_tool(head["tool"] or "")

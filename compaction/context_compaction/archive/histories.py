@@ -14,7 +14,7 @@ from itertools import islice
 from math import inf
 
 from context_compaction.archive.records import LinePlace
-from context_compaction.archive.values import NO_SEQ
+from context_compaction.archive.values import NO_SEQ, ContextEntry
 from context_compaction.errors import ArchiveDamagedError
 from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hash, chain_hashes
 
@@ -156,20 +156,17 @@ class HistoryTree:
         self.runs[name] = run
         self._continue(name, run.number, run.parent, run.source)
 
-    def add_context(self, entries: Sequence[Sequence[str | int]], number: int, of: str) -> str:
-        """Add a context that was made from the history `of`; return the chain hash of its end."""
-        parent = ROOT
-        for content, seq, source_seq, *replaced_head in entries:
-            name = chain_hash(parent, str(content))
+    def add_context(self, entries: Sequence[ContextEntry], number: int, of: str) -> list[str]:
+        """Add a context that was made from the history `of`; return its chain hashes."""
+        names = chain_hashes([entry.content for entry in entries])
+        for name, parent, entry in zip(names, (ROOT, *names), entries, strict=False):
             known = self.nodes.get(name)
             if known is None or known.seq == NO_SEQ:
-                original = int(seq) if seq != NO_SEQ else int(source_seq)
-                head = str(replaced_head[0]) if replaced_head else ""
-                self._add(name, Node(original, parent, str(content), number, head))
-            parent = name
+                node = Node(entry.original_seq, parent, entry.content, number, entry.replaced_head)
+                self._add(name, node)
         if of:
-            self.contexts_of.setdefault(of, []).append(parent)
-        return parent
+            self.contexts_of.setdefault(of, []).append(names[-1])
+        return names
 
     def _add(self, name: str, node: Node) -> None:
         if name not in self.nodes:
@@ -246,6 +243,14 @@ class HistoryTree:
                 part = min(run.count, count)
                 rest.append((run.parent, count - part))
                 name, count = run.source, part
+
+    def path(self, head: str) -> list[tuple[str, Node]]:
+        """Return the nodes of a history with their names, oldest first; see `walk`."""
+        return [*self.walk(head)][::-1]
+
+    def roles_of(self, nodes: Sequence[Node]) -> list[str]:
+        """Return the role of each message; "" for a message that this library wrote."""
+        return [self.messages[n.seq].role if n.seq in self.messages else "" for n in nodes]
 
     def names(self, head: str) -> Iterator[str]:
         """Yield `head` and the chain hashes of the known histories before it."""
@@ -339,12 +344,12 @@ class HistoryTree:
             return self.place(contents, chain)
         # A known message may repeat one of the history, so the whole list is needed.
         try:
-            before = [node for _, node in self.walk(after)][::-1]
+            before = [node for _, node in self.path(after)]
         except MissingHistoryError:
             return self.place(contents, chain)
         known = [node.content for node in before]
-        roles = [self.messages[n.seq].role if n.seq in self.messages else "" for n in before]
-        lead = next((index for index, role in enumerate(roles) if role != "system"), 0)
+        roles = enumerate(self.roles_of(before))
+        lead = next((index for index, role in roles if role != "system"), 0)
         placed = self.place([*known, *contents], [*chain_hashes(known), *chain], lead)
         start = len(before)
         return Placed(

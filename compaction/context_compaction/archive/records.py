@@ -31,9 +31,10 @@ read from one or two blobs. The record has for each part `{"blob": sha256, "byte
 """
 
 import json
+import re
 from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -43,14 +44,18 @@ import zstandard
 
 from context_compaction.archive.values import OutputInfo, OutputSlice
 from context_compaction.errors import ArchiveDamagedError, QueryError, SettingsError
+from context_compaction.messages import model
 from context_compaction.messages.edits import OUTPUT_ID_HEX_DIGITS, OUTPUT_ID_PREFIX, Blob
-from context_compaction.messages.model import JsonObject, is_list, is_object, utf8_json
+from context_compaction.messages.model import JsonObject, Message, is_list, is_object, utf8_json
 
 # Larger than the limit of outputs, because strings of messages are always read whole. A blob file
 # costs 1.1 ms and two device syncs (measured at 55 KB), a line in the log 0.1 ms and no further
 # sync; the blob takes a third of the space.
 _STRING_LIMIT_BYTES = 64 * 1024
 _PART_BYTES = 256 * 1024  # of an output; one part is read and verified in about 1 ms
+TITLE_CHARS = 80
+# Images, signatures and encrypted content have no words to search for.
+_ENCODED = re.compile(r"(?:data:[^,]{0,100},)?[A-Za-z0-9+/_-]{200,}={0,2}")
 _BLOB_KEY = "$blob"
 _BLOB_MARK = f'{_BLOB_KEY}":'  # `internalise` has nothing to do for a text without it
 
@@ -158,6 +163,71 @@ def internalise(value: Any, get: Callable[[str], bytes]) -> Any:
 
 def _is_blob_key(key: str) -> bool:
     return key.endswith(_BLOB_KEY) and key.lstrip("$") == "blob"
+
+
+def role_of(message: Message) -> str:
+    """Return the role for searches: "tool" for a message of tool results, else the message's."""
+    if message.role == "user" and message.blocks and not model.starts_turn(message):
+        return "tool"
+    return message.role
+
+
+def tools_of(messages: Sequence[Message]) -> list[list[str]]:
+    """Return for each message the names of the tools of its calls and results."""
+    names: dict[str, str] = {}
+    tools: list[list[str]] = []
+    for message in messages:
+        calls = {call.call_id: call.name for call in model.tool_calls(message)}
+        names |= calls
+        results = (r.name or names.get(r.call_id, "") for r in model.tool_results(message))
+        tools.append([*filter(None, dict.fromkeys([*calls.values(), *results]))])
+    return tools
+
+
+def title_of(text: str) -> str:
+    """Return the first line of the user's words as a title; "" for a command of the host."""
+    line = " ".join(text.strip().split("\n", 1)[0].split())
+    if line.startswith("/") and line[1:].replace("-", "").replace(":", "").isidentifier():
+        return ""
+    line = line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1] + "…"
+    # Databases refuse lone surrogates and zeros.
+    return line.encode("utf-8", "replace").decode().replace("\0", "?")
+
+
+def text_size_chars(message: Message) -> int:
+    """Return about how many characters of text a message has."""
+    return sum(len(text) for block in message.blocks for text in block_texts(block))
+
+
+def is_encoded(text: str) -> bool:
+    """Whether `text` is an image, a signature or encrypted content."""
+    return _ENCODED.fullmatch(text) is not None
+
+
+def block_texts(block: model.Block) -> list[str]:
+    """Return the texts of a block, as searches find them."""
+    match block:
+        case model.Text() | model.Thinking():
+            return [block.text]
+        case model.ToolCall():
+            return [block.name, *all_strings(block.arguments)]
+        case model.ToolResult():
+            return ["\n".join(text for part in block.content for text in block_texts(part))]
+        case model.Image():
+            return [block.url or ""]
+        case model.Document():
+            return [block.url or "", block.text or ""]
+        case model.Opaque():
+            return [string for string in all_strings(block.source) if not is_encoded(string)]
+
+
+def all_strings(value: Any) -> list[str]:
+    """Return all strings and numbers among the values of a JSON value, in order."""
+    if model.is_object(value):
+        return [string for item in value.values() for string in all_strings(item)]
+    if model.is_list(value):
+        return [string for item in value for string in all_strings(item)]
+    return [] if value is None or isinstance(value, bool) else [str(value)]
 
 
 class Blobs(ABC):

@@ -1,27 +1,133 @@
 """State of one session that is known without reading the body of a record, and its storage.
 
 It is built from the heads of the session's records. Several processes may write records, so `learn`
-accepts them in any order.
+accepts them in any order. The index of a local archive and the database keep the `Description`.
 """
 
-from collections import OrderedDict, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+import json
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from math import inf
 from sys import intern
 from threading import Lock
 from typing import Any, Generic, Protocol, TypeVar
 
+from cachetools import LRUCache
+
 from context_compaction.archive.contexts import StoredContexts
-from context_compaction.archive.description import Description
 from context_compaction.archive.histories import HistoryTree, MessageNode, MessageRun
-from context_compaction.archive.records import Blobs, LoggedRecord, Record
+from context_compaction.archive.records import Blobs, LinePlace, LoggedRecord, Record
+from context_compaction.archive.values import SessionInfo, SessionUsage
 from context_compaction.errors import NotFoundError
 from context_compaction.messages.history_hash import ROOT, chain_hash
+from context_compaction.messages.model import JsonObject
 
 S = TypeVar("S", bound="TranscriptState")
 
 CACHED_RECORDS = 28_000  # in all cached sessions together; about 1 KB each
+
+
+@dataclass(slots=True)
+class Description:
+    """What is known of one session without reading the body of a record.
+
+    Attributes:
+        session_id: ID of the session.
+        parent_session_id: Session that started this one, if any.
+        format: Format of the newest message; "" without messages.
+        next_seq: Number of the next message.
+        message_count: Number of messages, without the copies of damaged ones.
+        copy_count: Number of messages that were stored again because their records are damaged.
+        first_seconds: Time of the earliest record in Unix seconds; infinite without records.
+        last_seconds: Time of the latest record in Unix seconds.
+        title: Newest title from the host, or else the title of the first user message that has one.
+        text_chars: Length of the messages in characters.
+        saved_tokens: Tokens that compactions removed from the context.
+        host: Name of the host that ran the session; "" if unknown.
+        folder: Working folder of the host; "" if unknown.
+        archived_seconds: When the latest record was written, by this machine's clock.
+        is_retained: Whether the session is protected from pruning.
+        ranks: For each attribute with one of several values, the rank of its value.
+    """
+
+    session_id: str = ""
+    parent_session_id: str | None = None
+    format: str = ""
+    next_seq: int = 0
+    message_count: int = 0
+    copy_count: int = 0
+    first_seconds: float = inf
+    last_seconds: float = 0.0
+    title: str = ""
+    text_chars: int = 0
+    saved_tokens: int = 0
+    host: str = ""
+    folder: str = ""
+    archived_seconds: float = 0.0
+    is_retained: bool = False
+    ranks: dict[str, int] = field(default_factory=dict[str, int])
+
+    def learn_head(self, head: JsonObject) -> None:
+        """Add the head of one record."""
+        seconds, number = float(head["ts"]), int(head["n"])
+        self.first_seconds = min(self.first_seconds, seconds)
+        self.last_seconds = max(self.last_seconds, seconds)
+        self.archived_seconds = max(self.archived_seconds, head.get("at", seconds))
+        match head["kind"]:
+            case "session":
+                self.session_id = head["session"]
+                self.parent_session_id = self.parent_session_id or head["parent"]
+            case "message":
+                # Not the number of heads, because an index may have learned a damaged record.
+                self.next_seq = max(self.next_seq, head["seq"] + 1)
+                self.copy_count += head.get("copy", False)
+                self.message_count = self.next_seq - self.copy_count
+                self.text_chars += head["chars"]
+                self._choose("format", head["format"], head["seq"])
+                if "title" in head:
+                    self._choose("title", head["title"], -1 - head["seq"])
+            case "output":
+                for name in {"title", "host", "folder"} & head.keys():
+                    self._choose(name, head[name], number)
+            case "receipt":
+                self.saved_tokens += head.get("saved", 0)
+            case "pin":
+                self._choose("is_retained", head["pinned"], number)
+            case _:
+                pass
+
+    def _choose(self, name: str, value: Any, rank: int) -> None:
+        """Set an attribute unless it has a value of a higher rank."""
+        if rank >= self.ranks.get(name, rank):
+            self.ranks[name] = rank
+            setattr(self, name, value)
+
+    def info(self) -> SessionInfo:
+        """Return the values that callers see."""
+        return SessionInfo(**{item.name: getattr(self, item.name) for item in fields(SessionInfo)})
+
+    def usage(self, log_bytes: int) -> SessionUsage:
+        """Return the size of the session, given that of its log."""
+        return SessionUsage(
+            self.session_id,
+            self.parent_session_id,
+            self.is_retained,
+            self.message_count,
+            self.archived_seconds,
+            log_bytes,
+            self.title,
+        )
+
+    def to_json(self) -> str:
+        """Return the description as `from_json` reads it, without what a subclass adds."""
+        return json.dumps({item.name: getattr(self, item.name) for item in fields(Description)})
+
+    @classmethod
+    def from_json(cls, text: str) -> "Description":
+        """Return the description that `to_json` wrote."""
+        return cls(**json.loads(text))
 
 
 @dataclass(slots=True)
@@ -34,7 +140,6 @@ class TranscriptState(Description):
         outputs: Records of outputs by output ID.
         receipts: Records of receipts by record number.
         next_number: Number of the next record.
-        contents: Content hashes of messages that were archived unchanged, by `json_key`.
     """
 
     tree: HistoryTree = field(default_factory=HistoryTree)
@@ -46,7 +151,6 @@ class TranscriptState(Description):
     _earlier_receipts: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     _newest: str = ROOT  # head of the branch to which the last message was added
     next_number: int = 0
-    contents: dict[bytes, str] = field(default_factory=dict[bytes, str])
 
     def __post_init__(self) -> None:
         self.contexts = StoredContexts(self.tree)
@@ -106,15 +210,6 @@ class TranscriptState(Description):
         self._newest = chain_hash(parent, node.content)
         self.tree.add_message(self._newest, node)
 
-    def forget_other_contents(self, keys: Collection[bytes]) -> None:
-        """Forget the content hashes of messages that a whole list does not contain.
-
-        So memory grows with the list instead of the session. A thousand other hashes stay, because
-        several agents may use one session.
-        """
-        if len(self.contents) > len(keys) + 1_000:
-            self.contents = {key: self.contents[key] for key in keys if key in self.contents}
-
     def history(self, head: str) -> list[int]:
         """Return the numbers of the messages of a branch, oldest first; see `Archive.history`.
 
@@ -171,11 +266,10 @@ class Sessions(Protocol[S]):
         """Return the current state of a session; an empty state if the session does not exist."""
         ...
 
-    def writing(self, session_id: str, *, opens: bool = True) -> AbstractContextManager[S]:
+    def writing(self, session_id: str) -> AbstractContextManager[S]:
         """Yield the current state of a session to which only this call can write in the block.
 
-        With `opens` false, a session that does not exist is not created: the state is empty, and
-        the block must not write.
+        All known records are durable, because new records refer to them.
         """
         ...
 
@@ -189,7 +283,7 @@ class Sessions(Protocol[S]):
         """Make all known records of the session durable."""
         ...
 
-    def bodies(self, state: S, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
+    def bodies(self, state: S, places: Sequence[LinePlace]) -> list[Any]:
         """Return the bodies of records; raise `ArchiveDamagedError` if one cannot be read."""
         ...
 
@@ -235,11 +329,14 @@ class StateCache(Generic[S]):
     """The states of sessions that a process keeps between calls; safe for several threads.
 
     A state is removed while a call uses it. The states used last are kept, up to 256 of them and
-    `CACHED_RECORDS` records.
+    `CACHED_RECORDS` records. The last one is kept whatever its size.
     """
 
     def __init__(self) -> None:
-        self._states: OrderedDict[Hashable, S] = OrderedDict()
+        most = CACHED_RECORDS
+        self._states: LRUCache[Hashable, S] = LRUCache(
+            most, lambda state: min(max(state.next_number, most // 256), most)
+        )
         self._lock = Lock()
 
     def take(self, key: Hashable) -> S | None:
@@ -251,11 +348,6 @@ class StateCache(Generic[S]):
         """Keep a state for the next call."""
         with self._lock:
             self._states[key] = state
-            self._states.move_to_end(key)  # another call may have put it there
-            records = sum(known.next_number for known in self._states.values())
-            while len(self._states) > 1 and (len(self._states) > 256 or records > CACHED_RECORDS):
-                _, oldest = self._states.popitem(last=False)
-                records -= oldest.next_number
 
     def states(self) -> list[S]:
         """Return all states that no call uses."""

@@ -3,27 +3,24 @@
 All functions block. The archive ensures that only one thread at a time works on a session.
 """
 
-import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from context_compaction import errors
 from context_compaction.archive.contexts import ContextMatch, StoredContext
-from context_compaction.archive.documents import told_by_output
 from context_compaction.archive.histories import MessageNode, Node
 from context_compaction.archive.records import (
+    LinePlace,
     LoggedRecord,
     Record,
     StoredOutput,
     ascii_json,
-    describe_blob,
     encode_content,
     externalise,
-    figures_of,
     info_of,
 )
-from context_compaction.archive.transcript_state import S, Sessions, TranscriptState
+from context_compaction.archive.transcript_state import S, Sessions
 from context_compaction.archive.values import (
     NO_SEQ,
     ArchivedMessage,
@@ -35,11 +32,8 @@ from context_compaction.archive.values import (
     SessionInfo,
     StoredReceipt,
 )
-from context_compaction.messages.edits import Blob
 from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hashes
 from context_compaction.messages.model import JsonObject
-from context_compaction.messages.private import hide_private
-from context_compaction.redaction import check_no_secret, redact_blob, redact_json
 from context_compaction.request import check_session_id
 
 T = TypeVar("T")
@@ -67,115 +61,6 @@ class TranscriptStore(Generic[S]):
             raise errors.NotFoundError.of_session(session_id)
         return state
 
-    def stored_form(self, raw: Any) -> Any:
-        """Return `raw` as it is stored: without private text, and redacted if needed."""
-        raw = hide_private(raw)
-        return redact_json(raw) if self.redacts else raw
-
-    def check_id(self, session_id: str) -> None:
-        """Raise `SettingsError` if a session ID is invalid or contains a secret."""
-        check_session_id(session_id)
-        if self.redacts:
-            check_no_secret(session_id)
-
-    def commit(
-        self,
-        session_id: str,
-        *,
-        blobs: Sequence[Blob] = (),
-        receipt: JsonObject | None = None,
-        context: Sequence[ContextEntry] = (),
-        head: str = "",
-        listed: str = "",
-    ) -> None:
-        """Store outputs, a receipt, and the context that a compaction left; durable on return.
-
-        Args:
-            session_id: ID of the session.
-            blobs: Outputs.
-            receipt: Receipt of the compaction.
-            context: Messages that the compaction left.
-            head: `head` of the list that was compacted, as `append` returned it.
-            listed: Chain hash of that list with its matched context, or "" without one.
-
-        Raises:
-            SettingsError: The ID of the session or of an output is invalid.
-            NotFoundError: The context refers to a message that the session does not have.
-            ArchiveFullError: The archive's disk is full; nothing of the call was stored.
-            ArchiveBusyError: Other processes used the session for too long.
-            ArchiveDamagedError: An output with this ID has different content.
-        """
-        self.check_id(session_id)
-        outputs = {blob.output_id: describe_blob(blob) for blob in blobs}
-        if self.redacts:
-            blobs = [redact_blob(blob) for blob in blobs]
-            outputs, receipt = redact_json(outputs), redact_json(receipt)
-            outputs = {blob.output_id: outputs[blob.output_id] | figures_of(blob) for blob in blobs}
-        now = {"ts": time.time()}
-        store_blob = self.sessions.blobs.put
-        opens = bool(blobs or receipt is not None or context)
-        with self.sessions.writing(session_id, opens=opens) as state:
-            self.sessions.secure(state)
-            records = self._output_records(state, blobs, outputs, now["ts"])
-            context = self._edited_as_such(state, context)
-            entries: list[list[Any]] = [
-                [e.content, e.seq, e.source_seq, *([e.replaced_head] if e.replaced_head else [])]
-                for e in context
-            ]
-            if receipt is not None:
-                context_head = (ROOT, *chain_hashes([str(content) for content, *_ in entries]))[-1]
-                named: JsonObject = {"of": head, "left": context_head, "outputs": [*outputs]}
-                if receipt.get("status") == "compacted":
-                    named["saved"] = receipt["tokens"]["before"] - receipt["tokens"]["after"]
-                records.append(
-                    Record({"kind": "receipt"} | now | named, externalise(receipt, store_blob))
-                )
-            if context:
-                named = {"of": head, "listed": listed, "entries": entries}
-                made = [entry.raw for entry in context if entry.seq == NO_SEQ]
-                records.append(
-                    Record({"kind": "context"} | now | named, externalise(made, store_blob))
-                )
-            if records:
-                self.sessions.write(state, session_id, None, records)
-
-    def _output_records(
-        self, state: S, blobs: Sequence[Blob], outputs: JsonObject, now_seconds: float
-    ) -> list[Record]:
-        """Return the records of the outputs that the session does not have yet."""
-        records: list[Record] = []
-        for blob in {blob.output_id: blob for blob in reversed(blobs)}.values():
-            output = outputs[blob.output_id]
-            if not _is_stored(state, output):
-                output = output | told_by_output(output["tool"], blob.data)
-                body = ascii_json(encode_content(blob.data, self.sessions.blobs.put))
-                message = state.messages.get(NO_SEQ if blob.seq is None else blob.seq)
-                seconds = now_seconds if message is None else message.seconds
-                records.append(Record({"kind": "output", "ts": seconds} | output, body))
-        return records[::-1]
-
-    def _edited_as_such(self, state: S, context: Sequence[ContextEntry]) -> list[ContextEntry]:
-        """Return `context` with the text of each entry that is not the archived message itself.
-
-        Such text is stored as `kept` returns it, and is recognized by that when it is passed again.
-        """
-        entries: list[ContextEntry] = []
-        for entry in context:
-            message = state.messages.get(entry.seq) if entry.seq != NO_SEQ else None
-            if entry.seq != NO_SEQ and message is None:
-                raise errors.NotFoundError(
-                    f"The context refers to message {entry.seq}, which the session does not have. "
-                    "Append the messages before you commit the context. If the session was deleted "
-                    "meanwhile, call again."
-                )
-            if message is None or entry.content != message.content:
-                raw = self.stored_form(entry.raw)
-                entry = entry if raw is entry.raw else replace(entry, raw=raw, known_hash="")
-            if message is not None and entry.content != message.content:
-                entry = replace(entry, seq=NO_SEQ, source_seq=entry.seq, replaced_head="")
-            entries.append(entry)
-        return entries
-
     def context(
         self, session_id: str, *, after: int = 0, limit: int | None = None
     ) -> tuple[str, list[JsonObject]]:
@@ -191,14 +76,10 @@ class TranscriptStore(Generic[S]):
         """
         state = self.existing(session_id)
         nodes, match = state.contexts.current()
-        if match is None:
-            entries = self._entries(state, nodes)
-        else:
-            entries = [
-                *self._entries(state, nodes[: match.lead]),
-                *self.entries_of_match(state, match),
-                *self._entries(state, nodes[match.message_count :]),
-            ]
+        start, stop = (match.lead, match.message_count) if match else (0, 0)
+        entries = self._entries(state, [*nodes[:start], *nodes[stop:]])
+        if match is not None:
+            entries[start:start] = self.entries_of_match(state, match)
         entries = self._with_raws(state, _part_of(entries, after, limit))
         return state.format, [entry.raw for entry in entries]
 
@@ -212,7 +93,7 @@ class TranscriptStore(Generic[S]):
         contents = [node.content for _, node in nodes]
         if match is not None:
             entries = match.stored.entries[match.stored_lead : match.entry_count]
-            contents[match.lead : match.message_count] = [content for content, *_ in entries]
+            contents[match.lead : match.message_count] = [entry.content for entry in entries]
         return (ROOT, *chain_hashes(contents))[-1]
 
     def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
@@ -250,7 +131,7 @@ class TranscriptStore(Generic[S]):
         if head is not None:
             within = [seq for seq in state.history(head) if start <= seq <= stop]
         nodes = [node for node in map(state.messages.get, within) if node is not None]
-        bodies = self.sessions.bodies(state, nodes)
+        bodies = self.sessions.bodies(state, [node.place for node in nodes])
         return [
             ArchivedMessage(session_id, node.seq, node.format, raw, float(node.seconds))
             for node, raw in zip(nodes, bodies, strict=True)
@@ -297,8 +178,8 @@ class TranscriptStore(Generic[S]):
         """
         state = self.existing(session_id)
         numbers = sorted(state.receipts) if heads is None else state.receipts_of(heads)
-        records = [state.receipts[number] for number in _part_of(numbers, after, limit)]
-        return self.sessions.bodies(state, records)
+        places = [state.receipts[number].place for number in _part_of(numbers, after, limit)]
+        return self.sessions.bodies(state, places)
 
     def stored_receipts(self, session_id: str) -> list[StoredReceipt]:
         """Return all receipts of the session with their times, oldest first."""
@@ -324,10 +205,10 @@ class TranscriptStore(Generic[S]):
         # One call writes the receipt and then its context.
         context = state.contexts.all.get(number + 1)
         if context is None:
-            nodes = [*state.tree.walk(state.receipts[number].head.get("of", ROOT))][::-1]
+            nodes = state.tree.path(state.receipts[number].head["of"])
             return CompactedLists(tuple(self._entries(state, nodes)), None)
         nodes = self._nodes_before(state, context)
-        after = tuple(entry for _, entry in self._entries_of(state, context))
+        after = tuple(self._entries_of(state, context))
         return CompactedLists(tuple(self._entries(state, nodes)), after)
 
     def shortened_messages(self, session_id: str) -> dict[int, frozenset[int]]:
@@ -336,13 +217,9 @@ class TranscriptStore(Generic[S]):
         Messages are named by the numbers of their originals.
         """
         state = self.existing(session_id)
-        contexts = state.contexts.all
-        shortened: dict[int, frozenset[int]] = {}
-        for index, number in enumerate(sorted(state.receipts)):
-            entries = contexts[number + 1].entries if number + 1 in contexts else ()
-            sources = (entry[2] for entry in entries if entry[1] == NO_SEQ)
-            shortened[index] = frozenset(seq for seq in sources if seq != NO_SEQ)
-        return shortened
+        stored = (state.contexts.all.get(number + 1) for number in sorted(state.receipts))
+        edited = ((e.source_seq for e in c.entries if e.seq == NO_SEQ) if c else () for c in stored)
+        return {index: frozenset(seqs) - {NO_SEQ} for index, seqs in enumerate(edited)}
 
     def list_before(
         self, session_id: str, number: int | None, heads: Sequence[str]
@@ -374,7 +251,7 @@ class TranscriptStore(Generic[S]):
             nodes = [*self._nodes_before(state, stored), *nodes[index + 1 :]]
             undone = receipts.index(stored.number - 1)
             # Repairs, also without progress, are undone with an earlier compaction.
-            status = self.body(state, state.receipts[stored.number - 1])["status"]
+            status = self.body(state, state.receipts[stored.number - 1].place)["status"]
             if undone == number or (number is None and status == "compacted"):
                 break
         else:
@@ -408,13 +285,13 @@ class TranscriptStore(Generic[S]):
         contexts, tree = state.contexts, state.tree
         *_, listed = stored.histories
         if tree.holds(listed):
-            return [*tree.walk(listed)][::-1]
-        nodes = [*tree.walk(stored.histories[0])][::-1]
+            return tree.path(listed)
+        nodes = tree.path(stored.histories[0])
         indexes = {name: index for index, (name, _) in enumerate(nodes)}
         for earlier in contexts.newest_first():
             index = max((indexes.get(name, -1) for name in earlier.histories), default=-1)
             if earlier.number < stored.number and index >= 0:
-                found = [*reversed([*tree.walk(earlier.end)]), *nodes[index + 1 :]]
+                found = [*tree.path(earlier.end), *nodes[index + 1 :]]
                 if chain_hashes([node.content for _, node in found])[-1] == listed:
                     return found
         return nodes
@@ -428,27 +305,20 @@ class TranscriptStore(Generic[S]):
                 entries.append(ContextEntry(node.seq, {}, known_hash=node.content))
                 continue
             if node.number not in made:
-                made[node.number] = dict(self._entries_of(state, state.contexts.all[node.number]))
+                stored = state.contexts.all[node.number]
+                pairs = zip(stored.names, self._entries_of(state, stored), strict=True)
+                made[node.number] = dict(pairs)
             entries.append(made[node.number][name])
         return entries
 
     def entries_of_match(self, state: S, match: ContextMatch) -> list[ContextEntry]:
         """Return the entries that replace the start of a list; archived ones without `raw`."""
-        entries = self._entries_of(state, match.stored)
-        return [entry for _, entry in entries[match.stored_lead : match.entry_count]]
+        return self._entries_of(state, match.stored)[match.stored_lead : match.entry_count]
 
-    def _entries_of(self, state: S, stored: StoredContext) -> list[tuple[str, ContextEntry]]:
-        """Return the entries of a stored context with their chain hashes."""
-        bodies = iter(self.body(state, stored.record))
-        entries = stored.entries
-        names = chain_hashes([str(content) for content, *_ in entries])
-        made: Iterator[JsonObject] = (
-            next(bodies) if seq == NO_SEQ else {} for _, seq, *_ in entries
-        )
-        return [
-            (name, ContextEntry(seq, raw, source, "".join(head), content))
-            for name, raw, (content, seq, source, *head) in zip(names, made, entries, strict=True)
-        ]
+    def _entries_of(self, state: S, stored: StoredContext) -> list[ContextEntry]:
+        """Return the entries of a stored context; archived ones without `raw`."""
+        made = iter(self.body(state, stored.place))
+        return [e if e.seq != NO_SEQ else replace(e, raw=next(made)) for e in stored.entries]
 
     def session_info(self, session_id: str) -> SessionInfo:
         """Return the description of a session."""
@@ -461,23 +331,13 @@ class TranscriptStore(Generic[S]):
         if record is None:
             return None
         info = info_of(record.head, session_id)
-        return StoredOutput(info, self.body(state, record), self.sessions.blobs)
+        return StoredOutput(info, self.body(state, record.place), self.sessions.blobs)
 
     def outputs(self, session_id: str, *, limit: int | None = None) -> list[OutputInfo]:
         """Return at most `limit` outputs of the session, newest first."""
         state = self.existing(session_id)
         records = sorted(state.outputs.values(), key=lambda record: -record.head["n"])
         return [info_of(record.head, session_id) for record in records[:limit]]
-
-    def retain(self, session_id: str, *, retained: bool = True) -> None:
-        """Protect a session and its descendants from pruning, or end the protection."""
-        self.existing(session_id)
-        with self.sessions.writing(session_id) as state:
-            self.sessions.secure(state)
-            if state.is_retained != retained:
-                # With the time of the last message, so that this does not make the session newer.
-                head = {"kind": "pin", "ts": state.last_seconds, "pinned": retained}
-                self.sessions.write(state, session_id, None, [Record(head)])
 
     def raws(self, state: S, seqs: Sequence[int]) -> list[JsonObject]:
         """Return the messages with these numbers. Raise `ArchiveDamagedError` if one is missing."""
@@ -487,11 +347,11 @@ class TranscriptStore(Generic[S]):
                 f"Message {seqs[nodes.index(None)]} of session {state.session_id} is damaged. "
                 "Pass the whole message list again, which stores the message again."
             )
-        return self.sessions.bodies(state, [node for node in nodes if node is not None])
+        return self.sessions.bodies(state, [node.place for node in nodes if node is not None])
 
-    def body(self, state: S, record: LoggedRecord) -> Any:
-        """Return the body of one record."""
-        (body,) = self.sessions.bodies(state, [record])
+    def body(self, state: S, place: LinePlace) -> Any:
+        """Return the body of the record at a position."""
+        (body,) = self.sessions.bodies(state, [place])
         return body
 
     def records(self, session_id: str, *, after: int, limit: int = 1_000) -> list[CopiedRecord]:
@@ -512,7 +372,8 @@ class TranscriptStore(Generic[S]):
 
     def _copies(self, state: S, records: Sequence[LoggedRecord]) -> list[CopiedRecord]:
         copied: list[CopiedRecord] = []
-        for record, body in zip(records, self.sessions.bodies(state, records), strict=True):
+        bodies = self.sessions.bodies(state, [record.place for record in records])
+        for record, body in zip(records, bodies, strict=True):
             head = {name: value for name, value in record.head.items() if name not in {"n", "last"}}
             if head["kind"] == "output":
                 body = StoredOutput(info_of(head, ""), body, self.sessions.blobs).read_all()
@@ -535,16 +396,22 @@ class TranscriptStore(Generic[S]):
             SettingsError: The session has fewer records.
             ArchiveError: The session has different records.
         """
-        check_session_id(session_id)
+
+        def too_few(count: int) -> errors.SettingsError:
+            return errors.SettingsError(
+                f"Session {session_id!r} has {count} records in the target archive, so no record "
+                f"can follow record {after}. Copy the session from its start."
+            )
+
         sessions, store_blob = self.sessions, self.sessions.blobs.put
-        with sessions.writing(session_id, opens=bool(records) and not after) as state:
-            sessions.secure(state)
+        if not records:
+            return 0
+        if after and not sessions.state(check_session_id(session_id)).exists:
+            raise too_few(0)  # before the session is created
+        with sessions.writing(check_session_id(session_id)) as state:
             present = sessions.all_records(state)
             if len(present) < after:
-                raise errors.SettingsError(
-                    f"Session {session_id!r} has {len(present)} records in the target archive, so "
-                    f"no record can follow record {after}. Copy the session from its start."
-                )
+                raise too_few(len(present))
             known = self._copies(state, present[after:][: len(records)])
             if known != [*records[: len(known)]]:
                 raise errors.ArchiveError(
@@ -569,16 +436,3 @@ class TranscriptStore(Generic[S]):
 def _part_of(values: Sequence[T], after: int, limit: int | None) -> list[T]:
     """Return the part of `values` that `receipts` describes for `after` and `limit`."""
     return [*values[after:]][:limit]
-
-
-def _is_stored(state: TranscriptState, head: JsonObject) -> bool:
-    """Whether the session already has the output of a record."""
-    known = state.outputs.get(head["id"])
-    if known is None:
-        return False
-    if known.head["sha256"] != head["sha256"]:
-        raise errors.ArchiveDamagedError(
-            f"Output {head['id']} of session {state.session_id} already has different content. "
-            "Restore the archive from a backup."
-        )
-    return True

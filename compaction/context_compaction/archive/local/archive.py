@@ -137,16 +137,14 @@ class LocalArchive(Archive):
         # A hash, because some file systems ignore upper and lower case in names.
         return self._root / "tenants" / blake2b(tenant.encode(), digest_size=16).hexdigest()
 
-    async def on_rows(
-        self, work: "Callable[[RowsOf, Check], T]", limit: "Callable[[], Check]"
-    ) -> T:
+    async def on_rows(self, work: "Callable[[RowsOf], T]", check: "Check") -> T:
         """See `Archive.on_rows`."""
         from context_compaction.archive.local.index import IndexRows, interrupted_by
 
         def on_connection(connection: "Connection") -> T:
-            check = limit()
+            check()
             with interrupted_by(connection, check):
-                return work(partial(IndexRows, self._opened_index(), connection), check)
+                return work(partial(IndexRows, self._opened_index(), connection))
 
         return await self._on_index(lambda: self._opened_index().run(on_connection))
 

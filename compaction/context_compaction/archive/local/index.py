@@ -23,15 +23,16 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
 
-from context_compaction.archive.description import Description
 from context_compaction.archive.documents import DocText, doc_text
 from context_compaction.archive.local import index_rows, log
 from context_compaction.archive.local.durable_files import MissingFileError, explaining, read_at
 from context_compaction.archive.local.index_file import IndexFile
 from context_compaction.archive.progress import report_work
+from context_compaction.archive.records import parse_body
 from context_compaction.archive.retention import StoredSizes
 from context_compaction.archive.search import filters
 from context_compaction.archive.tokenizer import QueryTerm, stems_of_prefix
+from context_compaction.archive.transcript_state import Description
 from context_compaction.archive.values import NO_SEQ, History, SessionInfo
 from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoundError
 
@@ -358,14 +359,12 @@ class IndexRows:
         path = log.session_folder(self._index.root, doc.session_key) / doc.segment
         line = _read_log(path, doc.offset, doc.length)
         try:
-            head = log.decode_head(line)
-            if head is None or (head.get("seq", NO_SEQ), head.get("id")) != (
-                doc.seq,
-                doc.output_id,
-            ):
+            head, body = log.decode_line(line)
+            if (head.get("seq", NO_SEQ), head.get("id")) != (doc.seq, doc.output_id):
                 return None
-            body = log.decode_body(line, blobs.get)
-            return doc_text(head, body, doc.start_byte, doc.size_bytes, blobs)
+            return doc_text(
+                head, parse_body(body, blobs.get), doc.start_byte, doc.size_bytes, blobs
+            )
         except (ArchiveDamagedError, NotFoundError, MissingFileError):
             return None  # the doctor command reports damage; a search ignores it
 

@@ -6,20 +6,20 @@ Row IDs grow in the order of indexing; within one transaction they are ordered b
 import json
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from operator import itemgetter
+from typing import Any, NamedTuple
 
-from context_compaction.archive.description import Description
 from context_compaction.archive.documents import MIN_DOC_TERMS, IndexedPart, parts_of_records
-from context_compaction.archive.local.log import BLOB_REFERENCE, BlobStore, SegmentPart, decode_body
+from context_compaction.archive.local.log import BLOB_REFERENCE, BlobStore, SegmentPart, decode_line
 from context_compaction.archive.records import LoggedRecord
-from context_compaction.archive.search.filters import INDEX_VERSION, tags_of
+from context_compaction.archive.search.filters import INDEX_VERSION, row_values, tags_of
 from context_compaction.archive.tokenizer import terms_of
-from context_compaction.archive.values import NO_SEQ
+from context_compaction.archive.transcript_state import Description
+from context_compaction.messages.model import JsonObject
 
 # FTS5 can delete rows of a contentless table since this version.
 CAN_DELETE_ROWS: bool = sqlite3.sqlite_version_info >= (3, 43)
-VERSION = f"12.{CAN_DELETE_ROWS:d}.{INDEX_VERSION}"
+VERSION = f"13.{CAN_DELETE_ROWS:d}.{INDEX_VERSION}"
 BATCH_BYTES = 8 * 1024 * 1024  # log bytes per transaction, so that the lock is never held for long
 
 # A hash table for the words of a whole transaction (default: 1 MB) saves a quarter of the time,
@@ -46,8 +46,9 @@ CREATE TABLE segment (
 CREATE TABLE doc (
     id INTEGER PRIMARY KEY AUTOINCREMENT, session INTEGER NOT NULL, segment INTEGER NOT NULL,
     offset INTEGER NOT NULL, length INTEGER NOT NULL,
-    seq INTEGER NOT NULL, seconds REAL NOT NULL,
-    output_id TEXT, start_byte INTEGER, size_bytes INTEGER, start_char INTEGER, start_line INTEGER
+    seq INTEGER NOT NULL, output_id TEXT, start_byte INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL, start_char INTEGER NOT NULL, start_line INTEGER NOT NULL,
+    seconds REAL NOT NULL
 );
 CREATE INDEX doc_of_session ON doc (session, seq);
 CREATE INDEX doc_of_output ON doc (output_id) WHERE output_id IS NOT NULL;
@@ -79,23 +80,18 @@ class StaleIndexError(Exception):
     """The index has rows for lines that the log no longer contains."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexRow:
+class IndexRow(NamedTuple):
     """A row without its ID.
 
     Attributes:
         order: Sort key: time, record number, number of the part within the record.
-        session: Row ID of the session.
-        segment: Row ID of the segment.
-        record: Record of the row.
-        part: Text of the row.
+        values: The columns of `doc` without the ID.
+        words: The columns of the full-text table.
     """
 
     order: tuple[float, int, int]
-    session: int
-    segment: int
-    record: LoggedRecord
-    part: IndexedPart
+    values: tuple[Any, ...]
+    words: tuple[str, ...]
 
 
 def indexed_to(connection: sqlite3.Connection, session_key: str, segment: str) -> int:
@@ -115,11 +111,9 @@ def rows_of_part(
     segment_name: str,
     part: SegmentPart,
 ) -> Iterator[IndexRow]:
-    """Update the rows of the session and the segment; yield the rows to insert."""
-    lines = zip(part.records, part.lines, strict=True)
-    get = blobs.get
-    bodies = ((record.head, partial(decode_body, line, get)) for record, line in lines)
-    texts = list(parts_of_records(bodies, blobs))
+    """Update the rows of the session and the segment; yield the rows to insert, without IDs."""
+    bodies = (decode_line(line)[1] for line in part.lines)
+    texts = list(parts_of_records(zip((r.head for r in part.records), bodies, strict=True), blobs))
     session = _session_of(connection, session_key, part.records)
     (segment,) = connection.execute(
         _UPSERT_SEGMENT, (session, segment_name, part.end, part.tail_length, part.tail_crc)
@@ -129,9 +123,11 @@ def rows_of_part(
         "INSERT OR IGNORE INTO blob_use VALUES (?, ?)", ((session, digest) for digest in digests)
     )
     for record, parts in zip(part.records, texts, strict=True):
-        for count, text in enumerate(parts):
-            order = record.head["ts"], record.head["n"], count
-            yield IndexRow(order, session, segment, record, text)
+        head, place = record.head, record.place
+        for number, text in enumerate(parts):
+            line = session, segment, place.offset, place.length
+            values = *line, *row_values(head, text)
+            yield IndexRow((head["ts"], head["n"], number), values, _words_of(session, head, text))
 
 
 def _session_of(connection: sqlite3.Connection, key: str, records: Sequence[LoggedRecord]) -> int:
@@ -149,30 +145,16 @@ def _session_of(connection: sqlite3.Connection, key: str, records: Sequence[Logg
 
 def insert_rows(connection: sqlite3.Connection, rows: list[IndexRow]) -> None:
     """Insert rows, with growing IDs in the order of time."""
-    rows.sort(key=lambda row: row.order)
-    for doc_id, row in enumerate(rows, start=last_row_id(connection) + 1):
-        head, place, part = row.record.head, row.record.place, row.part
-        connection.execute(
-            "INSERT INTO doc VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                doc_id,
-                row.session,
-                row.segment,
-                place.offset,
-                place.length,
-                head.get("seq", NO_SEQ),
-                float(head["ts"]),
-                head["id"] if head["kind"] == "output" else None,
-                part.start_byte,
-                part.size_bytes,
-                part.start_char,
-                part.start_line,
-            ),
-        )
-        connection.execute(
-            "INSERT INTO fts (rowid, words, parts, meta, paths) VALUES (?, ?, ?, ?, ?)",
-            (doc_id, *_words_of(row)),
-        )
+    rows.sort(key=itemgetter(0))
+    numbered = [*enumerate(rows, start=last_row_id(connection) + 1)]
+    connection.executemany(
+        "INSERT INTO doc VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        ((doc_id, *row.values) for doc_id, row in numbered),
+    )
+    connection.executemany(
+        "INSERT INTO fts (rowid, words, parts, meta, paths) VALUES (?, ?, ?, ?, ?)",
+        ((doc_id, *row.words) for doc_id, row in numbered),
+    )
 
 
 def last_row_id(connection: sqlite3.Connection) -> int:
@@ -206,13 +188,11 @@ def remove_sessions(connection: sqlite3.Connection, session_keys: Collection[str
     connection.execute("INSERT INTO fts (fts) VALUES ('optimize')")
 
 
-def _words_of(row: IndexRow) -> tuple[str, str, str, str]:
+def _words_of(session: int, head: JsonObject, part: IndexedPart) -> tuple[str, ...]:
     """Return the columns of the full-text table."""
-    part = row.part
     terms = terms_of(part.text)
     paths = terms_of("\n".join(part.paths)).words if part.paths else ""
-    head = row.record.head
-    meta = [session_tag(row.session), *tags_of(head, part)]
+    meta = [session_tag(session), *tags_of(head, part)]
     # A tag that no query contains lengthens short texts.
     missing = MIN_DOC_TERMS - terms.word_count - len(terms.parts) - len(meta)
     return terms.words, " ".join(terms.parts), " ".join(meta + ["z"] * missing), paths

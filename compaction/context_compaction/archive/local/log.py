@@ -11,15 +11,15 @@ The name of a session's folder is a hash of the session ID, so that no ID is par
 take no lock: they read up to the end of the last complete call. Only one process uses a writer
 name, so two processes never append to one file, even if the locks of a network file system fail.
 
-A record is a line of JSON with a checksum, a small head and a body:
+A record is a line of JSON: a checksum, a small head and a body:
 
-    {"crc":"1a2b3c4d","kind":"message","n":7,...,"body":{...}}
+    ["1a2b3c4d",{"kind":"message","n":7,...},{...}]
 
-`crc` is the CRC-32 of everything after it (from `"kind"` to the last brace). The head contains all
-that loading a session needs; the body comes last and is parsed only when it is read. The last
-record of a call has `"last":true`. Readers take complete calls only, so a call that was interrupted
-(by a kill or a full disk) is absent as a whole. Non-ASCII text is escaped, so lone surrogates are
-preserved and a newline always ends a line.
+The checksum is the CRC-32 of everything after its comma. The head contains all that loading a
+session needs; the body comes last and is parsed only when it is read. The last record of a call has
+`"last":true`. Readers take complete calls only, so a call that was interrupted (by a kill or a full
+disk) is absent as a whole. Non-ASCII text is escaped, so lone surrogates are preserved and a
+newline always ends a line.
 """
 
 import json
@@ -51,9 +51,7 @@ from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages.model import JsonObject
 from context_compaction.system import FOLDER_MODE, open_file, status_of, sync_folder, sync_path
 
-_OPENING = b'{"crc":"'
-_CRC_END = len(_OPENING) + 8
-_BODY = b',"body":'
+_HEAD_START = len('["1a2b3c4d",')
 # A read of more lines than this reports its progress, as often as this.
 _REPORT_LINES = 2_000
 # As records.py writes them. Quotes in strings are escaped, so only a key in the host's JSON can
@@ -67,44 +65,25 @@ _parse = json.JSONDecoder().raw_decode
 def encode_line(record: Record, *, last: bool) -> bytes:
     """Return the line of `record`, with its newline; `last` marks the end of a call."""
     head = record.head | {"last": True} if last else record.head
-    parts = ascii_json(head)[1:-1].encode("ascii"), _BODY, record.text().encode("ascii"), b"}"
-    data = b"".join(parts)
-    return b"".join((_OPENING, b'%08x",' % zlib.crc32(data), data, b"\n"))
+    rest = b"".join((ascii_json(head).encode("ascii"), b",", record.text().encode("ascii"), b"]"))
+    return b"".join((b'["%08x",' % zlib.crc32(rest), rest, b"\n"))
 
 
-def decode_head(line: bytes) -> JsonObject | None:
-    """Return the head of a line, without its checksum. None if the line is damaged."""
-    rest = _verified_rest(line)
-    if rest is None:
-        return None
-    # Quotes in JSON strings are escaped, so the first `,"body":` is the member itself.
-    head: JsonObject = _parse(f"{{{rest[: rest.index(_BODY)].decode('ascii')}}}")[0]
-    return head
-
-
-def decode_body(line: bytes, get_blob: Callable[[str], bytes]) -> Any:
-    """Return the body of a line; `get_blob` returns the bytes of a string stored as a blob.
+def decode_line(line: bytes) -> tuple[JsonObject, str]:
+    """Return the head of a line and the JSON text of its body.
 
     Raises:
         ArchiveDamagedError: The line does not match its checksum.
     """
-    if _verified_rest(line) is None:
+    rest = line[_HEAD_START:].removesuffix(b"\n")
+    if line[:_HEAD_START] != b'["%08x",' % zlib.crc32(rest):
         raise ArchiveDamagedError(
             "A line of the log does not match its checksum, so it cannot be read. Run the doctor "
             "command to see which line, and restore the archive from a backup."
         )
-    start = line.index(_BODY) + len(_BODY)
-    return parse_body(line.removesuffix(b"\n")[start:-1].decode("ascii"), get_blob)
-
-
-def _verified_rest(line: bytes) -> bytes | None:
-    line = line.removesuffix(b"\n")
-    rest = line[_CRC_END + 2 :]
-    if not line.startswith(_OPENING) or line[_CRC_END : _CRC_END + 2] != b'",':
-        return None
-    if line[len(_OPENING) : _CRC_END] != b"%08x" % zlib.crc32(rest):
-        return None
-    return rest
+    text = rest.decode("ascii")
+    head, end = _parse(text)
+    return head, text[end + 1 : -1]
 
 
 LOCK_NAME = "lock"
@@ -202,16 +181,18 @@ def read_segment(
                 report_work(position >> 20, size >> 20, "MB of the session read")
             if not line.endswith(b"\n"):
                 break
-            head = decode_head(line)
-            if head is None:
+            head: JsonObject = {"last": True}
+            try:
+                head, _ = decode_line(line)
+            except ArchiveDamagedError:
+                # It may be the last line of its call, so the records before it are accepted.
                 damaged.append(number)
             else:
                 offset = position - len(line)
                 pending.append(LoggedRecord(head, LinePlace(segment, offset, len(line))))
                 if with_lines:
                     lines.append(line)
-            # A damaged line may be the last of its call, so the records before it are accepted.
-            if head is None or head.get("last"):
+            if head.get("last"):
                 records += pending
                 pending = []
                 end = position
@@ -243,7 +224,7 @@ def read_bodies(
             for place in group:
                 file.seek(place.offset)
                 try:
-                    bodies.append(decode_body(file.read(place.length), get_blob))
+                    bodies.append(parse_body(decode_line(file.read(place.length))[1], get_blob))
                 except ArchiveDamagedError as error:
                     raise ArchiveDamagedError(f"{path} at byte {place.offset}: {error}") from error
                 if len(bodies) % _REPORT_LINES == 0 or len(bodies) == len(places) > _REPORT_LINES:

@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from context_compaction import system
-from context_compaction.archive.description import Description
 from context_compaction.archive.local import durable_files, log
 from context_compaction.archive.local.sessions import LocalState, refresh
+from context_compaction.archive.transcript_state import Description
 from context_compaction.archive.values import Health
 from context_compaction.errors import NotFoundError
 from context_compaction.request import check_session_id

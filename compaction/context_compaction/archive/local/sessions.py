@@ -12,10 +12,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from context_compaction.archive.histories import MessageNode
 from context_compaction.archive.local import log
 from context_compaction.archive.local.durable_files import explaining, locked, make_folder
-from context_compaction.archive.records import LoggedRecord, Record
+from context_compaction.archive.records import LinePlace, LoggedRecord, Record
 from context_compaction.archive.transcript_state import (
     StateCache,
     TranscriptState,
@@ -95,20 +94,18 @@ class LocalSessions:
         return state
 
     @contextmanager
-    def writing(self, session_id: str, *, opens: bool = True) -> Generator[LocalState]:
+    def writing(self, session_id: str) -> Generator[LocalState]:
         """See `Sessions.writing`. What the block writes is durable after the block.
 
         Other processes can write to the session while this process waits for the device.
         """
         folder = log.session_folder(self.root, log.session_key(session_id))
-        if not opens and not folder.is_dir():
-            yield LocalState(log_folder=folder)
-            return
         with locked(self.root / log.LOCK_NAME, shared=True):
             with explaining(folder, "Creating"):
                 make_folder(folder, durable=False)  # the first sync of a segment syncs the names
             with locked(folder / "lock"):
                 state = self.state(session_id)
+                self.secure(state)
                 before = dict(state.read_to)
                 yield state
                 written = [name for name, end in state.read_to.items() if end != before.get(name)]
@@ -137,15 +134,15 @@ class LocalSessions:
         for record, place in zip(new, places, strict=True):
             state.learn(LoggedRecord(record.head, place))
         state.read_to[segment] = places[-1].offset + places[-1].length
+        self._states.put(state.log_folder.name, state)  # again, because it has grown
 
     def secure(self, state: LocalState) -> None:
         """See `Sessions.secure`: sync everything that was read but may not be durable."""
         ends = state.read_to.items()
         self._sync(state, {name for name, end in ends if state.synced_to.get(name, 0) < end})
 
-    def bodies(self, state: LocalState, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
+    def bodies(self, state: LocalState, places: Sequence[LinePlace]) -> list[Any]:
         """See `Sessions.bodies`."""
-        places = [record.place for record in records]
         return log.read_bodies(state.log_folder, places, self.blobs.get)
 
     def all_records(self, state: LocalState) -> list[LoggedRecord]:

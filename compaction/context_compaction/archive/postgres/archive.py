@@ -12,7 +12,6 @@ from anyio import CancelScope, CapacityLimiter, Lock, to_thread
 from psycopg.types.json import Jsonb
 
 from context_compaction.archive.archive import Archive
-from context_compaction.archive.description import Description
 from context_compaction.archive.postgres.blobs import TenantBlobs, open_objects
 from context_compaction.archive.postgres.database import Connection, Database, read_address
 from context_compaction.archive.postgres.rows import FAMILY, TenantRows
@@ -20,7 +19,7 @@ from context_compaction.archive.postgres.sessions import RowState, TenantSession
 from context_compaction.archive.retention import StoredSizes
 from context_compaction.archive.search.filters import Check, RowsOf, session_cursor, session_page
 from context_compaction.archive.search.patterns import SCAN_SECONDS
-from context_compaction.archive.transcript_state import StateCache
+from context_compaction.archive.transcript_state import Description, StateCache
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.archive.values import (
     Health,
@@ -100,13 +99,12 @@ class PostgresArchive(Archive):
             raise NotFoundError.of_tenant(tenant)
         return archive
 
-    async def on_rows(self, work: Callable[[RowsOf, Check], T], limit: Callable[[], Check]) -> T:
+    async def on_rows(self, work: Callable[[RowsOf], T], check: Check) -> T:
         """See `Archive.on_rows`."""
-        check = limit()
 
         def on_tables(connection: Connection) -> T:
-            blobs = self._blobs(connection)
-            return work(partial(TenantRows, connection, blobs, self.tenant), check)
+            check()
+            return work(partial(TenantRows, connection, self._blobs(connection), self.tenant))
 
         try:
             return await self._run(on_tables, seconds=SCAN_SECONDS, reads=True)

@@ -19,7 +19,7 @@ that contain it is estimated from the distance between these rows. A rare word i
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 from zlib import crc32
@@ -33,7 +33,7 @@ from context_compaction.archive.tokenizer import (
     stems_of_prefix,
     terms_of,
 )
-from context_compaction.archive.values import NO_SEQ, History
+from context_compaction.archive.values import History
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 
 _FOLLOWED_BY = " <-> "
@@ -48,7 +48,7 @@ def insert_docs(
 
     Returns the number of rows, and the number of their words.
     """
-    bodies = ((r.head, partial(parse_body, r.text(), blobs.get)) for r in records)
+    bodies = ((record.head, record.text()) for record in records)
     texts = zip(records, documents.parts_of_records(bodies, blobs), strict=True)
     docs = [(record.head, part) for record, parts in texts for part in parts]
     if not docs:
@@ -64,21 +64,10 @@ def insert_docs(
             words, length = _words_of(part, len(tags))
             term_count += length
             copy.write_row((
-                tenant,
-                doc_id,
-                session_id,
-                head["n"],
-                head.get("seq", NO_SEQ),
-                head["id"] if head["kind"] == "output" else None,
-                part.start_byte,
-                part.size_bytes,
-                part.start_char,
-                part.start_line,
-                float(head["ts"]),
-                tags,
-                length,
-                " ".join([*words, *block_words(tenant, doc_id)]),
-            ))  # fmt: skip
+                *(tenant, doc_id, session_id, head["n"]),
+                *filters.row_values(head, part),
+                *(tags, length, " ".join([*words, *block_words(tenant, doc_id)])),
+            ))
     return len(docs), term_count
 
 

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from context_compaction.archive.histories import MessageNode
 from context_compaction.archive.postgres.blobs import TenantBlobs
 from context_compaction.archive.postgres.database import Connection
 from context_compaction.archive.postgres.rows import insert_docs
@@ -71,13 +70,13 @@ class TenantSessions:
         return self._refreshed(session_id, _READ)
 
     @contextmanager
-    def writing(self, session_id: str, *, opens: bool = True) -> Generator[RowState]:
+    def writing(self, session_id: str) -> Generator[RowState]:
         """See `Sessions.writing`. The lock lasts until the end of the transaction.
 
-        With `opens`, the row is created if it is missing, and deleted if the block writes nothing.
+        The row is created if it is missing, and deleted if the block writes nothing.
         """
         state = self._refreshed(session_id, _READ_LOCKED)
-        if opens and not state.generation:  # another transaction may be inserting the row
+        if not state.generation:  # another transaction may be inserting the row
             self._connection.execute(
                 "INSERT INTO compaction.session (tenant, session, generation)"
                 " VALUES (%s, %s, nextval('compaction.generation')) ON CONFLICT DO NOTHING",
@@ -85,7 +84,7 @@ class TenantSessions:
             )
             state = self._refreshed(session_id, _READ_LOCKED)
         yield state
-        if opens and not state.exists:  # the block has written nothing
+        if not state.exists:  # the block has written nothing
             self._connection.execute(
                 "DELETE FROM compaction.session WHERE tenant = %s AND session = %s",
                 (self._tenant, session_id),
@@ -143,15 +142,15 @@ class TenantSessions:
     def secure(self, state: RowState) -> None:
         """See `Sessions.secure`. Nothing to do, because committed records are durable."""
 
-    def bodies(self, state: RowState, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
+    def bodies(self, state: RowState, places: Sequence[LinePlace]) -> list[Any]:
         """See `Sessions.bodies`."""
         rows = self._connection.execute(
             "SELECT number, body FROM compaction.record"
             " WHERE tenant = %s AND session = %s AND number = ANY(%s)",
-            (self._tenant, state.session_id, [record.place.offset for record in records]),
+            (self._tenant, state.session_id, [place.offset for place in places]),
         ).fetchall()
         bodies: dict[int, str] = dict(rows)
-        return [self._body(state, bodies.get(record.place.offset)) for record in records]
+        return [self._body(state, bodies.get(place.offset)) for place in places]
 
     def all_records(self, state: RowState) -> list[LoggedRecord]:
         """See `Sessions.all_records`."""

@@ -15,10 +15,10 @@ from math import inf, isfinite
 from sys import maxsize
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from context_compaction.archive.description import Description
 from context_compaction.archive.documents import DocText, IndexedPart, is_own_tool
 from context_compaction.archive.tokenizer import TERMS_VERSION, QueryTerm, phrase_term
-from context_compaction.archive.values import History, Query, SessionInfo
+from context_compaction.archive.transcript_state import Description
+from context_compaction.archive.values import NO_SEQ, History, Query, SessionInfo
 from context_compaction.errors import QueryError
 from context_compaction.messages.model import JsonObject
 from context_compaction.request import check_session_id
@@ -168,6 +168,13 @@ class Row:
     seconds: float
 
 
+def row_values(head: JsonObject, part: IndexedPart) -> tuple[Any, ...]:
+    """Return what an index stores of a row from `seq` on."""
+    output_id = head["id"] if head["kind"] == "output" else None
+    place = part.start_byte, part.size_bytes, part.start_char, part.start_line
+    return head.get("seq", NO_SEQ), output_id, *place, float(head["ts"])
+
+
 R = TypeVar("R", bound=Row)
 T = TypeVar("T")
 
@@ -245,7 +252,7 @@ Check: TypeAlias = Callable[[], None]  # called repeatedly during a search; may 
 class OnRows(Protocol):
     """The method `Archive.on_rows`."""
 
-    async def __call__(self, work: Callable[[RowsOf, Check], T], limit: Callable[[], Check]) -> T:
+    async def __call__(self, work: Callable[[RowsOf], T], check: Check) -> T:
         """See `Archive.on_rows`."""
         ...
 

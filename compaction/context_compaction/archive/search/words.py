@@ -18,7 +18,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from time import monotonic
 from typing import Generic
@@ -55,18 +54,25 @@ async def search(query: Query, within: History | None, on_rows: filters.OnRows) 
         return await scan(query, allowed, on_rows)
     terms_of_query(query)  # raises before anything is read
 
-    def work(rows_of: filters.RowsOf, check: filters.Check) -> SearchPage:
+    check = _time_limit(query)
+
+    def work(rows_of: filters.RowsOf) -> SearchPage:
         return words_page(query, rows_of(allowed), rows_of(allowed.everything), check)
 
-    return await on_rows(work, partial(_time_limit, query))
+    return await on_rows(work, check)
 
 
 def _time_limit(query: Query) -> filters.Check:
-    """Return a check that raises when the search takes too long or was cancelled."""
-    until_seconds = monotonic() + SCAN_SECONDS
+    """Return a check that raises when the search takes too long or was cancelled.
+
+    The time starts with the first check, because the index may have to catch up first.
+    """
+    until_seconds = 0.0
 
     def check() -> None:
+        nonlocal until_seconds
         from_thread.check_cancelled()
+        until_seconds = until_seconds or monotonic() + SCAN_SECONDS
         if monotonic() > until_seconds:
             raise QueryError(
                 f"The search for {query.text[:80]!r} took more than {SCAN_SECONDS:.0f} seconds and "
