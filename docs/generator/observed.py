@@ -133,7 +133,7 @@ def _fields_in(root: Path) -> ArchiveFields:
     records: dict[str, set[str]] = defaultdict(set)
     for segment in sorted(root.glob("sessions/*/*/*.jsonl")):
         for line in segment.read_text(encoding="utf-8").splitlines():
-            _, head, body = json.loads(line)
+            _, _, head, body = json.loads(line)
             records[head["kind"]] |= set(head)
             if head["kind"] == "receipt":
                 receipt |= set(body)

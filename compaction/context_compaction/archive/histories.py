@@ -10,6 +10,7 @@ any order.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache, partial
 from itertools import islice
 from math import inf
 
@@ -296,13 +297,10 @@ class HistoryTree:
         known = self._known_prefix(chain)
         seqs[: len(known)] = [node.seq for node in known]
         used = {node.seq for node in known}
-        replaced: set[int] | None = None
+        replaced = cache(partial(self._replaced_by_summaries, contents))  # often not needed
 
         def is_used(seq: int) -> bool:
-            nonlocal replaced
-            if seq not in used and replaced is None:
-                replaced = self._replaced_by_summaries(contents)
-            return seq in used or seq in (replaced or ())
+            return seq in used or seq in replaced()
 
         repeats: list[Repeat] = []
         copies_stop, index = 0, len(chain) - 1
@@ -319,7 +317,7 @@ class HistoryTree:
                 continue
             repeats.insert(0, repeat)
             seqs[repeat.start : repeat.stop] = numbers
-            used |= {*numbers}
+            used.update(numbers)
             index = repeat.start - 1
         fork = self._fork_of(chain, seqs, repeats)
         return Placed(tuple(seqs), tuple(repeats), fork, copies_stop)

@@ -172,15 +172,22 @@ def role_of(message: Message) -> str:
     return message.role
 
 
-def tools_of(messages: Sequence[Message]) -> list[list[str]]:
-    """Return for each message the names of the tools of its calls and results."""
-    names: dict[str, str] = {}
-    tools: list[list[str]] = []
-    for message in messages:
-        calls = {call.call_id: call.name for call in model.tool_calls(message)}
-        names |= calls
+def tools_of(messages: Sequence[Message], start: int = 0) -> list[list[str]]:
+    """Return for each message from `start` the names of the tools of its calls and results."""
+    new, names, tools = messages[start:], dict[str, str](), list[list[str]]()
+    earlier_ids = {result.call_id for message in new for result in model.tool_results(message)}
+    earlier_ids -= {call.call_id for message in new for call in model.tool_calls(message)}
+    for message in reversed(messages[:start]):
+        if earlier_ids <= names.keys():
+            break
+        for call in model.tool_calls(message):
+            names.setdefault(call.call_id, call.name)
+    for message in new:
+        calls = model.tool_calls(message)
+        names |= {call.call_id: call.name for call in calls}
         results = (r.name or names.get(r.call_id, "") for r in model.tool_results(message))
-        tools.append([*filter(None, dict.fromkeys([*calls.values(), *results]))])
+        named = dict.fromkeys([*(call.name for call in calls), *results])
+        tools.append([*filter(None, named)])
     return tools
 
 

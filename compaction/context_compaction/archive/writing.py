@@ -201,12 +201,8 @@ class _GivenList:
                 "Append messages as they were parsed, before any layer runs."
             )
 
-        def stored() -> Any:
-            public = hide_private(source)
-            return redact_source(index, public) if self._store.redacts else public
-
         def unchanged() -> str:
-            form = stored()
+            form = self._form_of(source, index)
             return content_hash(source, key) if form is source or form == source else ""
 
         try:
@@ -214,7 +210,7 @@ class _GivenList:
             content = _unchanged.get_or_compute((key, self._store.redacts), unchanged)
             if content:
                 return _Stored(source, content, is_unchanged=True)
-            form = stored()
+            form = self._form_of(source, index)
             return _Stored(form, content_hash(form), is_unchanged=False)
         except (TypeError, ValueError) as error:
             problem = f"it cannot be written as JSON ({error})"
@@ -223,6 +219,11 @@ class _GivenList:
         except RecursionError:
             problem = "it nests too deeply to be written as JSON"
             raise errors.InvalidMessageError(index, problem, "Pass flatter JSON.") from None
+
+    def _form_of(self, source: JsonObject, index: int) -> Any:
+        """Return a host's object without private text, and redacted if needed."""
+        public = hide_private(source)
+        return redact_source(index, public) if self._store.redacts else public
 
     def _matched_context(
         self,
@@ -270,7 +271,8 @@ class _GivenList:
         messages, chain = self._messages, result.heads
         parents = (self._after, *chain)
         new = [index for index, seq in enumerate(self.placed.seqs) if seq is None]
-        tools = tools_of(messages)
+        first = min(new, default=len(messages))
+        tools = tools_of(messages, first)
         written = {
             index: Record(
                 {
@@ -282,7 +284,7 @@ class _GivenList:
                     "parent": parents[index],
                     "format": self._format,
                     "role": role_of(messages[index]),
-                    "tools": _stored_form(self._store, tools[index]),
+                    "tools": _stored_form(self._store, tools[index - first]),
                     "chars": text_size_chars(messages[index]),
                     **({"copy": True} if index < self.placed.copies_stop else {}),
                     **self._title_from(index),

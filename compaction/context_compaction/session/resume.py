@@ -167,10 +167,9 @@ def _continued(session: Session) -> Session:
 
 def _is_prepared_here(session: Session) -> bool:
     """Whether the caller's own list starts with the messages that `apply` was prepared for."""
-    prepared_id = session.request.apply
-    if prepared_id is None:
-        return False
-    return is_prepared_for(session.all_states, prepared_id, session.payload)
+    prepared_id, prepared = session.request.apply, (state.prepared for state in session.all_states)
+    named = [item for item in prepared if item is not None and item.prepared_id == prepared_id]
+    return any(_starts_with(session.payload, item) for item in named)
 
 
 def _with_replaced_start(session: Session, matched: MatchedContext) -> Session:
@@ -423,17 +422,6 @@ def settled_message_count(messages: Messages, rules: ProviderRules) -> int:
         stop = newest
     safe = safe_cuts(messages, rules)
     return max(index for index in range(stop + 1) if safe[index])
-
-
-def is_prepared_for(
-    states: Sequence[CompactionState], prepared_id: str, payload: Sequence[JsonObject]
-) -> bool:
-    """Whether `payload` starts with the messages that `prepared_id` was prepared for."""
-    prepared_lists = (state.prepared for state in states if state.prepared is not None)
-    return any(
-        prepared.prepared_id == prepared_id and _starts_with(payload, prepared)
-        for prepared in prepared_lists
-    )
 
 
 def find_prepared(

@@ -73,8 +73,6 @@ class SearchIndex:
         self.root: Path = root
         self.blobs: log.BlobStore = log.BlobStore(root / "blobs")
         self._file = IndexFile(index_root / key, index_rows.SCHEMA, index_rows.VERSION)
-        self._seen_stamps: dict[str, int] = {}
-        self._caught_up: sqlite3.Connection | None = None
 
     @property
     def folder(self) -> Path:
@@ -167,11 +165,9 @@ class SearchIndex:
         Raises:
             StaleIndexError: The index must be rebuilt.
         """
-        if connection is not self._caught_up:
-            self._seen_stamps = dict(connection.execute("SELECT folder, nanoseconds FROM stamp"))
-            self._caught_up = connection
+        seen = dict(connection.execute("SELECT folder, nanoseconds FROM stamp"))
         stamps = log.folder_stamps(self.root)
-        changed = {name for name, _ in stamps.items() ^ self._seen_stamps.items()}
+        changed = {name for name, _ in stamps.items() ^ seen.items()}
         reliable_until = time.time_ns() - STAMP_NANOSECONDS
         self._remove_stale_sessions(connection, changed)
         folders = [
@@ -186,11 +182,10 @@ class SearchIndex:
         while folders and self._insert(connection, parts):
             pass
         reliable = {name: stamp for name, stamp in stamps.items() if stamp < reliable_until}
-        if reliable != self._seen_stamps:
+        if reliable != seen:
             with self._file.transaction(connection):
                 connection.execute("DELETE FROM stamp")
                 connection.executemany("INSERT INTO stamp VALUES (?, ?)", reliable.items())
-        self._seen_stamps = reliable
 
     def _remove_stale_sessions(
         self, connection: sqlite3.Connection, outer_folders: Collection[str]
@@ -359,7 +354,8 @@ class IndexRows:
         path = log.session_folder(self._index.root, doc.session_key) / doc.segment
         line = _read_log(path, doc.offset, doc.length)
         try:
-            head, body = log.decode_line(line)
+            head_json, body = log.decode_line(line)
+            head = json.loads(head_json)
             if (head.get("seq", NO_SEQ), head.get("id")) != (doc.seq, doc.output_id):
                 return None
             return doc_text(

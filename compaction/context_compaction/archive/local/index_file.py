@@ -54,16 +54,15 @@ class IndexFile:
             ArchiveBusyError: Another process holds the index.
             ArchiveError: The index cannot be used.
         """
-        try:
-            return work(self._current())
-        except sqlite3.DatabaseError as error:
-            if not _is_damage(error):
-                raise self._explain(error) from error
-        self.discard()
-        try:
-            return work(self._current())
-        except sqlite3.DatabaseError as error:
-            raise self._explain(error) from error
+        is_repeated = False
+        while True:
+            try:
+                return work(self._current())
+            except sqlite3.DatabaseError as error:
+                if is_repeated or not _is_damage(error):
+                    raise self._explain(error) from error
+            self.discard()
+            is_repeated = True
 
     def lock(self) -> AbstractContextManager[None]:
         """Return a context manager that prevents other processes from writing to the index."""
@@ -72,7 +71,8 @@ class IndexFile:
     @contextmanager
     def transaction(self, connection: sqlite3.Connection) -> Generator[None]:
         """Hold the lock and write everything in the block, or nothing if the block fails."""
-        with self.lock(), _transaction(connection):
+        with self.lock(), connection:  # commits, or rolls back
+            connection.execute("BEGIN IMMEDIATE")
             yield
 
     @contextmanager
@@ -83,7 +83,8 @@ class IndexFile:
         """
         with self.lock():
             before = connection.total_changes
-            with _transaction(connection):
+            with connection:
+                connection.execute("BEGIN IMMEDIATE")
                 yield
                 if connection.total_changes == before:
                     return
@@ -101,7 +102,7 @@ class IndexFile:
             self._disconnect()
             # SQLite removes the write-ahead log when the last connection closes.
             if path.exists() and not _wal_path(path).exists():
-                durable_files.put_file(self.folder / "SEAL", _seal(path).encode())
+                durable_files.put_file(self.folder / "SEAL", _seal(path))
 
     def discard(self) -> None:
         """Remove the database. A process that has it open creates a new one at its next call."""
@@ -132,7 +133,9 @@ class IndexFile:
         name = self._current_name()
         if name is not None:
             path = self.folder / name
-            is_sealed = not _wal_path(path).exists() and self._read_seal() == _seal(path)
+            seal = self.folder / "SEAL"
+            is_sealed = not _wal_path(path).exists() and seal.exists()
+            is_sealed = is_sealed and seal.read_bytes() == _seal(path)
             try:
                 connection = self._connect(name)
                 if self._is_usable(connection, is_sealed=is_sealed):
@@ -190,12 +193,6 @@ class IndexFile:
         for path in self.folder.glob("*.db*"):
             delete_if_closed(path)
 
-    def _read_seal(self) -> str:
-        try:
-            return (self.folder / "SEAL").read_text(encoding="ascii", errors="replace")
-        except FileNotFoundError:
-            return ""
-
     def _explain(self, error: sqlite3.DatabaseError) -> ArchiveError:
         code = error.sqlite_errorcode & 0xFF
         if code == sqlite3.SQLITE_FULL:
@@ -213,17 +210,6 @@ class IndexFile:
         )
 
 
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Generator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.rollback()
-        raise
-
-
 def index_bytes(folder: Path) -> int:
     """Return the size of the index on disk in bytes."""
     return sum(path.stat().st_size for path in folder.glob("*.db*"))
@@ -233,9 +219,9 @@ def _wal_path(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
-def _seal(path: Path) -> str:
+def _seal(path: Path) -> bytes:
     status = path.stat()
-    return f"{path.name} {status.st_size} {status.st_mtime_ns}"
+    return f"{path.name} {status.st_size} {status.st_mtime_ns}".encode()
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:

@@ -11,9 +11,9 @@ The name of a session's folder is a hash of the session ID, so that no ID is par
 take no lock: they read up to the end of the last complete call. Only one process uses a writer
 name, so two processes never append to one file, even if the locks of a network file system fail.
 
-A record is a line of JSON: a checksum, a small head and a body:
+A record is a line of JSON: a checksum, the length of the head, a small head and a body:
 
-    ["1a2b3c4d",{"kind":"message","n":7,...},{...}]
+    ["1a2b3c4d",25,{"kind":"message","n":7},{...}]
 
 The checksum is the CRC-32 of everything after its comma. The head contains all that loading a
 session needs; the body comes last and is parsed only when it is read. The last record of a call has
@@ -24,11 +24,10 @@ newline always ends a line.
 
 import json
 import os
-import platform
 import re
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from itertools import groupby
@@ -49,41 +48,37 @@ from context_compaction.archive.records import (
 )
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages.model import JsonObject
-from context_compaction.system import FOLDER_MODE, open_file, status_of, sync_folder, sync_path
+from context_compaction.system import FOLDER_MODE, status_of, sync_folder
 
-_HEAD_START = len('["1a2b3c4d",')
+_CRC_END = len('["1a2b3c4d",')
 # A read of more lines than this reports its progress, as often as this.
 _REPORT_LINES = 2_000
 # As records.py writes them. Quotes in strings are escaped, so only a key in the host's JSON can
 # look the same; then a blob is kept that could be removed.
 BLOB_REFERENCE: re.Pattern[bytes] = re.compile(rb'blob":"([0-9a-f]{64})"')
 
-# Parses the JSON value that starts at an index of a text, and ignores the text after it.
-_parse = json.JSONDecoder().raw_decode
-
 
 def encode_line(record: Record, *, last: bool) -> bytes:
     """Return the line of `record`, with its newline; `last` marks the end of a call."""
-    head = record.head | {"last": True} if last else record.head
-    rest = b"".join((ascii_json(head).encode("ascii"), b",", record.text().encode("ascii"), b"]"))
-    return b"".join((b'["%08x",' % zlib.crc32(rest), rest, b"\n"))
+    head = ascii_json(record.head | {"last": True} if last else record.head)
+    rest = f"{len(head)},{head},{record.text()}]".encode("ascii")
+    return b'["%08x",%b\n' % (zlib.crc32(rest), rest)
 
 
-def decode_line(line: bytes) -> tuple[JsonObject, str]:
-    """Return the head of a line and the JSON text of its body.
+def decode_line(line: bytes) -> tuple[str, str]:
+    """Return the head and the body of a line, as JSON.
 
     Raises:
         ArchiveDamagedError: The line does not match its checksum.
     """
-    rest = line[_HEAD_START:].removesuffix(b"\n")
-    if line[:_HEAD_START] != b'["%08x",' % zlib.crc32(rest):
+    rest = line[_CRC_END:].removesuffix(b"\n")
+    if line[:_CRC_END] != b'["%08x",' % zlib.crc32(rest):
         raise ArchiveDamagedError(
             "A line of the log does not match its checksum, so it cannot be read. Run the doctor "
             "command to see which line, and restore the archive from a backup."
         )
-    text = rest.decode("ascii")
-    head, end = _parse(text)
-    return head, text[end + 1 : -1]
+    size, _, text = rest.decode("ascii").partition(",")
+    return text[: int(size)], text[int(size) + 1 : -1]
 
 
 LOCK_NAME = "lock"
@@ -183,7 +178,7 @@ def read_segment(
                 break
             head: JsonObject = {"last": True}
             try:
-                head, _ = decode_line(line)
+                head = json.loads(decode_line(line)[0])
             except ArchiveDamagedError:
                 # It may be the last line of its call, so the records before it are accepted.
                 damaged.append(number)
@@ -246,64 +241,6 @@ def session_folders(root: Path, prefixes: Iterable[str] | None = None) -> list[P
         return [folder for group in groups for folder in group if folder.is_dir()]
 
 
-def append_records(
-    root: Path, key: str, segment: str, expected_size: int, records: Sequence[Record]
-) -> list[LinePlace]:
-    """Append `records` as one call to a segment, and create the segment if it is missing.
-
-    The records are not durable yet. The caller holds the session's lock and the writer's lock, and
-    syncs the segment after it has released the session's lock.
-
-    Args:
-        root: Folder of the archive.
-        key: Key of the session.
-        segment: File name of the segment.
-        expected_size: Offset in bytes after the last complete call.
-        records: Records of the call, in order.
-
-    Raises:
-        ArchiveFullError: The disk is full; the segment is unchanged.
-        ArchiveError: The segment cannot be written.
-    """
-    path = session_folder(root, key) / segment
-    places: list[LinePlace] = []
-    offset = expected_size
-    with durable_files.explaining(path, "Writing"):
-        handle = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        try:
-            # A buffer, because a first call may contain a very long message list.
-            with os.fdopen(handle, "wb", buffering=1024 * 1024) as file:
-                for count, record in enumerate(records, start=1):
-                    line = encode_line(record, last=count == len(records))
-                    places.append(LinePlace(segment, offset, len(line)))
-                    offset += len(line)
-                    file.write(line)
-        except BaseException:
-            os.truncate(path, expected_size)
-            raise
-    return places
-
-
-def sync_segments(root: Path, key: str, segments: Collection[str], *, with_names: bool) -> None:
-    """Make segments of a session durable, and notify searchers; `with_names` for a new segment.
-
-    A process may be killed, or still wait, between its write and its sync. Other processes can
-    already read its records, so a process that builds on them makes them durable first and then
-    notifies searchers: whatever was acknowledged is found.
-
-    Raises:
-        ArchiveError: A segment cannot be opened or synced.
-    """
-    folder = session_folder(root, key)
-    for segment in segments:
-        with durable_files.explaining(folder / segment, "Syncing"):
-            sync_path(folder / segment)
-    if with_names:
-        with durable_files.explaining(folder, "Syncing"):
-            durable_files.sync_folders(folder, root)
-    notify_searchers(folder)
-
-
 def notify_searchers(folder: Path) -> None:
     """Record a change of the session in `folder` in the time stamp of the folder above it.
 
@@ -336,25 +273,6 @@ def folder_stamps(root: Path) -> dict[str, int]:
         except FileNotFoundError:
             _check_root(root)
             return {}
-
-
-def claim_writer(root: Path) -> tuple[str, int]:
-    """Return a writer name that no live process holds, and the open lock file that reserves it.
-
-    Names are reused, so that a short process (a hook) continues the segments of an earlier process
-    instead of adding a new file for each call.
-
-    Raises:
-        ArchiveError: The lock file cannot be created.
-    """
-    folder = root / "writers"
-    machine = blake2b(platform.node().encode(), digest_size=4).hexdigest()
-    with durable_files.explaining(folder, "Creating a writer's lock in"):
-        durable_files.make_folder(folder)
-        number = 0
-        while (lock := durable_files.try_lock(folder / f"{machine}-{number:03x}.lock")) is None:
-            number += 1
-    return f"{machine}-{number:03x}", lock
 
 
 class BlobStore(Blobs):

@@ -5,15 +5,23 @@ ensures that calls on one session run one after the other.
 """
 
 import os
+import platform
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from context_compaction.archive.local import log
-from context_compaction.archive.local.durable_files import explaining, locked, make_folder
+from context_compaction.archive.local.durable_files import (
+    explaining,
+    locked,
+    make_folder,
+    sync_folders,
+    try_lock,
+)
 from context_compaction.archive.records import LinePlace, LoggedRecord, Record
 from context_compaction.archive.transcript_state import (
     StateCache,
@@ -21,7 +29,7 @@ from context_compaction.archive.transcript_state import (
     numbered,
 )
 from context_compaction.errors import ArchiveError
-from context_compaction.system import unlock_file
+from context_compaction.system import open_file, sync_path, unlock_file
 
 
 @dataclass(slots=True)
@@ -127,13 +135,26 @@ class LocalSessions:
     ) -> None:
         """See `Sessions.write`. The end of `writing` syncs the records."""
         with self._writer_lock:
-            self._writer = self._writer or log.claim_writer(self.root)
+            self._writer = self._writer or _claim_writer(self.root / "writers")
         segment, size = _segment_to_append(state, self._writer[0])
         new = numbered(state, session_id, parent_session_id, records, opens=not size)
-        places = log.append_records(self.root, state.log_folder.name, segment, size, new)
+        path, end, places = state.log_folder / segment, size, list[LinePlace]()
+        with explaining(path, "Writing"):
+            handle = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            try:
+                # A buffer, because a first call may contain a very long message list.
+                with os.fdopen(handle, "wb", buffering=1024 * 1024) as file:
+                    for count, record in enumerate(new, start=1):
+                        line = log.encode_line(record, last=count == len(new))
+                        places.append(LinePlace(segment, end, len(line)))
+                        end += len(line)
+                        file.write(line)
+            except BaseException:
+                os.truncate(path, size)
+                raise
         for record, place in zip(new, places, strict=True):
             state.learn(LoggedRecord(record.head, place))
-        state.read_to[segment] = places[-1].offset + places[-1].length
+        state.read_to[segment] = end
         self._states.put(state.log_folder.name, state)  # again, because it has grown
 
     def secure(self, state: LocalState) -> None:
@@ -153,11 +174,38 @@ class LocalSessions:
         return sorted(content, key=lambda record: record.head["n"])
 
     def _sync(self, state: LocalState, segments: Collection[str]) -> None:
-        """Make durable what was read of `segments`."""
-        if segments:
-            is_new = any(name not in state.synced_to for name in segments)
-            log.sync_segments(self.root, state.log_folder.name, segments, with_names=is_new)
-            state.synced_to |= {name: state.read_to[name] for name in segments}
+        """Make durable what was read of `segments`, and notify searchers.
+
+        A process may be killed, or still wait, between its write and its sync. Other processes can
+        already read its records, so a process that builds on them makes them durable first and then
+        notifies searchers: whatever was acknowledged is found.
+        """
+        if not segments:
+            return
+        folder = state.log_folder
+        for segment in segments:
+            with explaining(folder / segment, "Syncing"):
+                sync_path(folder / segment)
+        if not state.synced_to.keys() >= {*segments}:  # a new segment
+            with explaining(folder, "Syncing"):
+                sync_folders(folder, self.root)
+        log.notify_searchers(folder)
+        state.synced_to |= {name: state.read_to[name] for name in segments}
+
+
+def _claim_writer(folder: Path) -> tuple[str, int]:
+    """Return a writer name that no live process holds, and the open lock file that reserves it.
+
+    Names are reused, so that a short process (a hook) continues the segments of an earlier process
+    instead of adding a new file for each call.
+    """
+    machine = blake2b(platform.node().encode(), digest_size=4).hexdigest()
+    with explaining(folder, "Creating a writer's lock in"):
+        make_folder(folder)
+        number = 0
+        while (lock := try_lock(folder / f"{machine}-{number:03x}.lock")) is None:
+            number += 1
+    return f"{machine}-{number:03x}", lock
 
 
 def _segment_to_append(state: LocalState, writer: str) -> tuple[str, int]:
