@@ -5,8 +5,6 @@ replaces nothing yet, so a slow writer delays no call. Anthropic's documentation
 background compaction.
 """
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, Required, TypedDict
@@ -209,7 +207,7 @@ def prepared_result(
     entries = _entries(messages, rendered)
     # Repairs are made again when the list is applied, so the stored report omits them.
     prepared = PreparedList(
-        f"p_{_hash([result.session_id, prefix_hash, entries])}",
+        f"p_{content_hash([result.session_id, prefix_hash, entries])[:24]}",
         count,
         prefix_hash,
         int(now_seconds) + LIFETIME_SECONDS,
@@ -241,8 +239,3 @@ def _entries(messages: Messages, rendered: Sequence[Sequence[JsonObject]]) -> li
             # The host will have moved its cache markers when the list is applied.
             entries += [{"index": message.index, "raw": without_cache_markers(raw)} for raw in raws]
     return entries
-
-
-def _hash(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True)
-    return hashlib.blake2b(text.encode("ascii"), digest_size=12).hexdigest()

@@ -244,8 +244,7 @@ class PostgresArchive(Archive):
 
 
 _SESSIONS = (
-    "SELECT generation, description, log_bytes FROM compaction.session"
-    " WHERE tenant = %(tenant)s AND next_number > 0"
+    "SELECT generation, description, log_bytes FROM compaction.session WHERE tenant = %(tenant)s"
 )
 
 
@@ -275,7 +274,7 @@ def _delete(
     names = sorted(set(session_ids))
     rows = connection.execute(
         "SELECT session, log_bytes FROM compaction.session WHERE tenant = %s AND session = ANY(%s)"
-        " AND next_number > 0 ORDER BY session FOR UPDATE",
+        " ORDER BY session FOR UPDATE",
         (tenant, names),
     ).fetchall()
     sizes: dict[str, int] = dict(rows)

@@ -176,10 +176,9 @@ WITH RECURSIVE family (name) AS (
     SELECT %(session)s::text
     UNION
     SELECT session FROM compaction.session JOIN family ON parent = name
-    WHERE tenant = %(tenant)s AND next_number > 0
+    WHERE tenant = %(tenant)s
 )
-SELECT session FROM compaction.session JOIN family ON session = name
-WHERE tenant = %(tenant)s AND next_number > 0
+SELECT session FROM compaction.session JOIN family ON session = name WHERE tenant = %(tenant)s
 """
 
 
