@@ -9,7 +9,8 @@ time in seconds):
 - session: session, parent. The first record of every segment.
 - message: seq, hash, parent, format, role, tools, chars (of its text), and `at`, the time of
   archiving by the archive's clock (`ts` is the message's own time). A message of the user may have
-  a `title` for the session. Body: the host's message object.
+  a `title` for the session, and a message whose record was damaged and that was stored again has
+  `copy`. Body: the host's message object.
 - output: id, sha256, media, bytes, chars, lines, tool, call, and if it describes the session, its
   title or its host and folder. A small body is `{"text": ...}` or `{"base64": ...}`, a large one
   the list of its parts (see below).

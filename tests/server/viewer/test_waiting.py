@@ -57,11 +57,11 @@ async def test_page_says_that_it_waits_for_the_search_index(site: Site) -> None:
     release = Event()
     archive = await site.archives.get()
 
-    def work(_rows: object, _check: object) -> bool:
+    def work(_rows: object) -> bool:
         return release.wait(150)
 
     async def hold_index() -> None:
-        assert await archive.on_rows(work, lambda: lambda: None)
+        assert await archive.on_rows(work, lambda: None)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(hold_index)

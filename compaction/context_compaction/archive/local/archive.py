@@ -211,9 +211,11 @@ class LocalArchive(Archive):
     ) -> T:
         """See `Archive.on_session`."""
         lock = self._order.setdefault(session_id, Lock(fast_acquire=True))
-        report_waiting(lock.locked())
+        if is_waiting := lock.locked():
+            report_waiting(True)
         async with lock:
-            return await _in_thread(partial(work, self._store), self._threads)
+            call = partial(work, self._store)
+            return await _in_thread(call, self._threads, is_waiting=is_waiting)
 
     async def sessions_with(self, output_id: str) -> list[str]:
         """See `Archive.sessions_with`. Uses the index only if no session in memory matches."""
@@ -279,12 +281,18 @@ class LocalArchive(Archive):
         return await _in_thread(work, self._index_limiter)
 
 
-async def _in_thread(work: Callable[[], T], limiter: CapacityLimiter) -> T:
+async def _in_thread(
+    work: Callable[[], T], limiter: CapacityLimiter, *, is_waiting: bool = False
+) -> T:
+    """Run `work` in a thread; report when it waits, also if it has waited already."""
+    if not is_waiting and limiter.available_tokens:
+        return await to_thread.run_sync(work, limiter=limiter)
+
     def run() -> T:
         report_waiting(False)
         return work()
 
-    report_waiting(not limiter.available_tokens)
+    report_waiting(True)
     return await to_thread.run_sync(run, limiter=limiter)
 
 
