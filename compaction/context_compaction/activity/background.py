@@ -4,11 +4,10 @@ Their IDs are the only way to their output, so every summary lists them until th
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from context_compaction.activity.calls import classify, is_recalling, words_in_name
+from context_compaction.activity.calls import classify, first_text, is_recalling, words_in_name
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
     Message,
@@ -23,39 +22,14 @@ from context_compaction.messages.model import (
 from context_compaction.messages.speakers import passages_of
 from context_compaction.messages.tool_results import result_text
 
-# Lower-case words of results whose work continues, and the tool that reads its output. "{tool}" is
-# the name of the tool that was called.
-_STARTS: Mapping[str, str] = {
-    # Claude Code
-    "running in background with id": "BashOutput or TaskOutput",
-    "moved to the background (id": "BashOutput or TaskOutput",
-    "backgrounded by user with id": "BashOutput or TaskOutput",
-    "async agent launched": "TaskOutput",
-    "workflow launched in background": "TaskOutput",
-    "monitor started (task": "TaskOutput",
-    # Codex
-    "process running with session id": "write_stdin",
-    "script running with cell id": "wait",
-    # Copilot CLI
-    "background with shellid": "read_{tool}",
-    "is still running after": "read_{tool}",
-    "background with agent_id": "read_agent",
-    # OpenCode and its plugins
-    "for polling this task with task_status": "task_status",
-    "background task launched": "background_output",
-    "<pty_spawned>": "pty_read",
-    # Gemini CLI
-    "moved to background (pid": "read_background_output",
-    # Any other host
-    "in background": "",
-    "in the background": "",
-}
-# Tools that start an agent and return its ID without such words.
-_SPAWNING_TOOLS = {"spawn_agent": "wait_agent"}
-# Arguments with which a call asks for work in the background.
-_ASKING_FLAGS = ("run_in_background", "is_background", "background", "detach", "async")
-_ASKING_MODES = ("async", "background", "detached")
-_STILL_RUNS = (
+# Words of results whose work continues. A tool that spawns an agent needs no such words.
+_STARTS = re.compile(
+    r"\b(?:(?:in|to)(?: the)? background\b|background(?:ed by| task| with)|still running after"
+    r"|(?:now|process|script) running|agent launched|monitor started|polling this task)"
+    r"|<pty_spawned>",
+    re.IGNORECASE,
+)
+_RUNS = (
     "still running", "running with", "**running**", '"running"', "status: running",
     "state: running", "status>running", "status=running",
 )  # fmt: skip
@@ -68,7 +42,8 @@ _ID = re.compile(
     r"[\"'`*]*(?:\s?[:=>][\s\"'`*]*|\s(?=[\w-]*\d))([\w.-]{0,127}\w)|\(task (\w{1,127})"
 )
 _OUTPUT_FILE = re.compile(
-    r"output(?:[-_]file| is being written to)[:=>\s\"']{1,3}(\S{2,300}?)[.,]?(?=\s|<|$)"
+    r"output(?:[-_]file| is being written to)[:=>\s\"']{1,3}(\S{2,300}?)[.,]?(?=\s|<|$)",
+    re.IGNORECASE,
 )
 _ID_KEYS = ("id", "ids", "target", "targets")
 _PURPOSE_KEYS = ("description", "command", "cmd", "prompt", "message", "task", "title")
@@ -82,18 +57,12 @@ class RunningJob(NamedTuple):
     """Work that still runs at the end of a list.
 
     Attributes:
-        line: Its ID, a colon, its purpose, its tool, and how to read its output.
+        line: Its ID, a colon, its purpose, its tool, and the file with its output.
         message_index: Index of the message that names its ID; None if only an earlier summary does.
     """
 
     line: str
     message_index: int | None
-
-
-class _Start(NamedTuple):
-    job_id: str
-    line: str
-    reader: str
 
 
 def running_jobs(messages: Messages, carried: Iterable[str] = ()) -> list[RunningJob]:
@@ -118,8 +87,7 @@ def running_jobs(messages: Messages, carried: Iterable[str] = ()) -> list[Runnin
 
 def started_line(text: str) -> str:
     """Return the line of a result that names work in the background; "" if there is none."""
-    start = _start_in(_ends_of(text))
-    return one_line(start.line) if start else ""
+    return _start_in(_ends_of(text))[1]
 
 
 def _follow_result(
@@ -127,23 +95,21 @@ def _follow_result(
 ) -> None:
     """Add the work that a result starts, and remove the work that has ended by it."""
     text = _ends_of(result_text(result))
+    words = words_in_name(call.name) if call else frozenset[str]()
     if named := _named_in(jobs, text, call):
-        is_stop = call is not None and bool(words_in_name(call.name) & _STOPPING_WORDS)
-        for job_id in named:
-            if (is_stop and not result.is_error) or _has_ended(job_id, named, text):
-                del jobs[job_id]
+        is_stopped = not words.isdisjoint(_STOPPING_WORDS) and not result.is_error
+        _remove_ended(jobs, named, "stopped" if is_stopped else text)
     elif call is not None and not result.is_error and not is_recalling(call.name):
-        if classify(call).kind in _READING_KINDS:
+        use = classify(call)
+        if use.kind in _READING_KINDS:
             return
-        arguments, reader = named_arguments(call), _SPAWNING_TOOLS.get(call.name, "")
-        is_asked = any(arguments.get(flag) is True for flag in _ASKING_FLAGS)
-        is_asked = is_asked or arguments.get("mode") in _ASKING_MODES or bool(reader)
-        if start := _start_in(text, is_asked=is_asked):
+        job_id, _ = _start_in(text, is_sure=words >= {"spawn", "agent"})
+        if job_id:
             file = _OUTPUT_FILE.search(text)
-            output = file[1] if file else (start.reader or reader).replace("{tool}", call.name)
-            about = f"{call.name}; output: {output}" if output else call.name
-            line = f"{start.job_id}: {_purpose_of(call)} ({about})"
-            jobs[start.job_id] = RunningJob(placeholders.quoted(" ".join(line.split())), index)
+            about = f"{call.name}; output: {file[1]}" if file else call.name
+            purpose = first_text(named_arguments(call), _PURPOSE_KEYS) or use.command or ""
+            line = placeholders.quoted(" ".join(f"{job_id}: {one_line(purpose)} ({about})".split()))
+            jobs[job_id] = RunningJob(line, index)
             if len(jobs) > _MAX_JOBS:
                 del jobs[next(iter(jobs))]
 
@@ -155,59 +121,50 @@ def _follow_notes(jobs: dict[str, RunningJob], message: Message, block: Text) ->
     for author, text in passages_of(message, block):
         if author in ("host", "tool"):
             head = text[:_END_CHARS]
-            named = _named_in(jobs, head)
-            for job_id in named:
-                if _has_ended(job_id, named, head):
-                    del jobs[job_id]
+            _remove_ended(jobs, _named_in(jobs, head), head)
 
 
 def _named_in(jobs: Mapping[str, RunningJob], text: str, call: ToolCall | None = None) -> list[str]:
-    """Return the IDs of the jobs that a text or the arguments of its call name."""
+    """Return the IDs of the jobs that a call has as an argument, or that a text mentions."""
     given: set[str] = set()
     for key, value in named_arguments(call).items() if call and jobs else ():
-        texts = map(str, value if is_list(value) else [value])
-        is_id = key.lower().endswith(_ID_KEYS)
-        given |= {text for text in texts if is_id or _is_distinct(text)}
+        if key.lower().endswith(_ID_KEYS):
+            given.update(map(str, value if is_list(value) else [value]))
     return [
         job_id
         for job_id in jobs
-        if job_id in given or (job_id in text and _mention_of(job_id).search(text))
+        if job_id in given or (job_id in text and _is_mentioned(job_id, text))
     ]
 
 
-@lru_cache(maxsize=4 * _MAX_JOBS)
-def _mention_of(job_id: str) -> re.Pattern[str]:
-    """Return the pattern of a mention: the whole word, after a label if it may occur by chance."""
-    label = r"(?<![\w.-])" if _is_distinct(job_id) else r"(?:(?:id|ID|Id)\W{1,4}|[\"'`])"
-    return re.compile(rf"{label}{re.escape(job_id)}(?![\w-])")
+def _is_mentioned(job_id: str, text: str) -> bool:
+    """Whether a text has an ID as a whole word, after a label if it may occur by chance."""
+    is_distinct = len(job_id) > 5 and not job_id.isalpha() and not job_id.isdecimal()
+    before = r"(?<![\w.-])" if is_distinct else r"(?:(?:id|ID|Id)\W{1,4}|[\"'`])"
+    return re.search(rf"{before}{re.escape(job_id)}(?![\w-])", text) is not None
 
 
-def _is_distinct(word: str) -> bool:
-    """Whether a word cannot equal an ID by chance."""
-    return len(word) > 5 and not word.isalpha() and not word.isdecimal()
+def _remove_ended(jobs: dict[str, RunningJob], named: Sequence[str], text: str) -> None:
+    """Remove each job that has ended by what `text` says from its ID to the next one."""
+    starts = {job_id: text.find(job_id) if len(named) > 1 else 0 for job_id in named}
+    for job_id, start in starts.items():
+        stop = min((other for other in starts.values() if other > start), default=len(text))
+        part = text[max(0, start) : stop].lower()
+        if _ENDED.search(part) and not any(map(part.__contains__, _RUNS)):
+            del jobs[job_id]
 
 
-def _has_ended(job_id: str, named: Iterable[str], text: str) -> bool:
-    """Whether `text` says that the job has ended. It may say something else of other jobs."""
-    start = max(0, text.find(job_id)) if len(list(named)) > 1 else 0
-    later = (text.find(other, start + 1) for other in named if other != job_id)
-    part = text[start : min((at for at in later if at > 0), default=len(text))].lower()
-    return not any(mark in part for mark in _STILL_RUNS) and _ENDED.search(part) is not None
-
-
-def _start_in(text: str, *, is_asked: bool = False) -> _Start | None:
-    """Return the work that a result starts; None if it names none."""
-    lower = text.lower()
-    found = ((lower.find(words), tool) for words, tool in _STARTS.items())
-    at, reader = next((place for place in found if place[0] >= 0), (-1, ""))
-    if at < 0 and not is_asked:
-        return None
-    match = _ID.search(text, text.rfind("\n", 0, max(0, at)) + 1)
+def _start_in(text: str, *, is_sure: bool = False) -> tuple[str, str]:
+    """Return the ID of the work that a result starts, and the line of the ID; "" for none."""
+    start = _STARTS.search(text)
+    if start is None and not is_sure:
+        return "", ""
+    line_start = text.rfind("\n", 0, start.start()) + 1 if start else 0
+    match = _ID.search(text, line_start) or _ID.search(text)
     if match is None:
-        return None
-    start, stop = text.rfind("\n", 0, match.start()) + 1, text.find("\n", match.end())
-    line = text[start : stop if stop >= 0 else len(text)]
-    return _Start(match[1] or match[2], line, reader)
+        return "", ""
+    first, stop = text.rfind("\n", 0, match.start()) + 1, text.find("\n", match.end())
+    return match[1] or match[2], one_line(text[first : stop if stop >= 0 else len(text)])
 
 
 def _ends_of(text: str) -> str:
@@ -217,10 +174,3 @@ def _ends_of(text: str) -> str:
         return text
     tail = text[max(_END_CHARS, len(text) - _END_CHARS) :] or head[-1]
     return "\n".join((*head[:_HEAD_LINES], *tail.split("\n")[-_TAIL_LINES:]))
-
-
-def _purpose_of(call: ToolCall) -> str:
-    arguments: dict[str, Any] = named_arguments(call)
-    texts = (arguments.get(key) for key in _PURPOSE_KEYS)
-    purpose = next((text for text in texts if isinstance(text, str) and text.strip()), "")
-    return one_line(purpose or classify(call).command or "")
