@@ -1,13 +1,13 @@
-"""Outcomes of calls: exit code, counts of a test run, the line of the error, JSON data.
+"""Outcomes of calls: exit code, the line of the error, JSON data.
 
 Every function reads a bounded part of an output, so that a long output costs no more than a short
 one.
 """
 
 import json
+import logging
 import re
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Mapping
 from typing import Any
 
 from context_compaction.messages.model import (
@@ -19,6 +19,8 @@ from context_compaction.messages.model import (
 )
 from context_compaction.messages.tool_results import result_text
 
+_logger = logging.getLogger(__name__)
+
 LINE_CHARS = 300  # a longer line is cut; minified files have lines of megabytes
 TERMINAL_CODE = re.compile(r"\x1b\[[\d;]{0,12}[A-Za-z]")
 # A word that names an error or a failed check.
@@ -26,10 +28,6 @@ ERROR = re.compile(
     r"\b(?:\w*errors?|\w*exception|failed|failure|fatal|traceback|panic(?:ked)?|assert\w*|denied"
     r"|not found)\b",
     re.IGNORECASE,
-)
-# "2 failed, 317 passed", "# fail 1": the counts of a test run.
-_FAILURE_COUNT = re.compile(
-    r"\b[1-9]\d{0,6} (?:\w{1,20} )?(?:fail|errors?\b)|\bfail[^\w\n]{1,3}[1-9]"
 )
 # Lines that hosts put above the output of a command.
 _HEAD = (
@@ -104,7 +102,11 @@ def is_failed(result: ToolResult | None) -> bool | None:
     """Whether a call failed, by its flag or by its exit code; None if it has no result."""
     if result is None:
         return None
-    return result.is_error or bool(command_output(result_text(result))[1])
+    try:
+        return result.is_error or bool(command_output(result_text(result))[1])
+    except Exception:  # a result may have any content
+        _logger.exception("the outcome of a call cannot be read")
+        return result.is_error
 
 
 def begins_with_failure(text: str) -> bool:
@@ -121,41 +123,14 @@ def is_unchanged(text: str) -> bool:
 
 
 def error_line(text: str) -> str:
-    """Return the newest line that names an error.
-
-    Without such a line: the last line that counts failures, or else the last line.
-    """
-    counts = last = ""
-    for line in _reversed_lines(text):
-        last = last or line
-        if _FAILURE_COUNT.search(line):
-            counts = counts or line
-        elif ERROR.search(line) and not line.startswith("Traceback ("):
-            return line
-    return counts or last
-
-
-def counts_failures(text: str) -> bool:
-    """Whether the end of an output counts failed tests."""
-    return _FAILURE_COUNT.search(text[-SEARCHED_CHARS:]) is not None
-
-
-def outcome_line(text: str, *, failed: bool) -> str:
-    """Return one line on how a command ended.
-
-    The line is the error if the command `failed`, else the counts of a test run, or "".
-    """
-    if failed:
-        return error_line(text)
-    last = islice(_reversed_lines(text[-4_000:]), 5)
-    return next((line for line in last if "pass" in line or line.startswith("ok")), "")
-
-
-def _reversed_lines(text: str) -> Iterator[str]:
-    """Yield the lines at the end of `text` that are not blank, last first, cut to `LINE_CHARS`."""
-    for line in reversed(TERMINAL_CODE.sub("", text[-SEARCHED_CHARS:]).split("\n")):
-        if line := line.strip():
-            yield line[:LINE_CHARS]
+    """Return the newest line that names an error; the last line if none does."""
+    last = ""
+    for full_line in reversed(TERMINAL_CODE.sub("", text[-SEARCHED_CHARS:]).split("\n")):
+        if line := full_line.strip()[:LINE_CHARS]:
+            if ERROR.search(line) and not line.startswith("Traceback ("):
+                return line
+            last = last or line
+    return last
 
 
 # JSON -----------------------------------------------------------------------------------------

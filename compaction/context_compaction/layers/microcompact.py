@@ -7,7 +7,6 @@ than `min_savings_tokens`, and clears down to the target, well below the trigger
 from collections.abc import Iterator
 
 from context_compaction.activity.calls import classify, is_recalling
-from context_compaction.activity.outcome import is_failed, outcome_line
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.replace_blocks import (
     Place,
@@ -22,7 +21,7 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Messages, ToolCall, ToolResult, tool_results
 from context_compaction.messages.tool_pairs import CallIndex, index_calls
-from context_compaction.messages.tool_results import newest_results, result_chars, result_text
+from context_compaction.messages.tool_results import newest_results, result_chars
 from context_compaction.tokens.counter import content_tokens
 
 
@@ -66,7 +65,7 @@ def _candidates(messages: Messages, context: LayerContext) -> Iterator[tuple[Pla
             if not _is_compactable(block.call_id, index, context):
                 continue
             if isinstance(block, ToolResult):
-                replacement = _clear(block, name, index, context)
+                replacement = _clear(block, name, context)
             elif block.call_id in index.result_at:
                 replacement = clip_call(block, context.count, settings.clip_argument_chars)
             else:
@@ -107,10 +106,8 @@ def _recent_call_ids(messages: Messages, index: CallIndex, context: LayerContext
     return frozenset((*compactable[:keep], *unread))
 
 
-def _clear(
-    result: ToolResult, name: str, index: CallIndex, context: LayerContext
-) -> Replacement | None:
-    """Return the placeholder for `result`. That of a command includes the line of its outcome."""
+def _clear(result: ToolResult, name: str, context: LayerContext) -> Replacement | None:
+    """Return the placeholder for `result`; None if it is small."""
     settings, count = context.settings, context.count
     if content_tokens(result, count) <= settings.min_result_tokens:
         return None
@@ -118,10 +115,4 @@ def _clear(
         return None
     if placeholders.is_placeholder(result):
         return clear_marker(result, name, count)
-    if settings.cleared_text:
-        return clear_result(result, name, count, words=settings.cleared_text)
-    call = index.calls.get(result.call_id)
-    is_command = call is not None and classify(call, settings.tool_kinds).kind == "execute"
-    failed = is_command and is_failed(result) is True
-    outcome = outcome_line(result_text(result), failed=failed) if is_command else ""
-    return clear_result(result, name, count, outcome=outcome)
+    return clear_result(result, name, count, words=settings.cleared_text)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from context_compaction.activity.background import started_line
 from context_compaction.activity.calls import gist_of, is_steering
-from context_compaction.activity.outcome import error_line
+from context_compaction.activity.outcome import error_line, is_failed
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, Edit, Step, make_blob
 from context_compaction.messages.model import (
@@ -83,9 +83,10 @@ def clear_result(
     count: MessageCounter,
     reason: str = "",
     words: str = "",
-    outcome: str = "",
 ) -> Replacement | None:
     """Return the placeholder for `result`. None if it is one, must stay, or would not get smaller.
+
+    It keeps the line of the error if the call failed, and the ID of work in the background.
 
     Args:
         result: The result.
@@ -93,8 +94,6 @@ def clear_result(
         count: The token counter.
         reason: Why it is cleared, for the placeholder.
         words: A policy's own words for the placeholder.
-        outcome: A line to keep. A failed result keeps its error line instead. The ID of work in the
-            background stays otherwise.
     """
     if placeholders.is_placeholder(result) or result.loads_tools:
         return None
@@ -108,7 +107,7 @@ def clear_result(
         else placeholders.cleared(tool_name, size_chars, blobs, reason)
     )
     content = result_text(result)
-    if line := error_line(content) if result.is_error else outcome or started_line(content):
+    if line := error_line(content) if is_failed(result) else started_line(content):
         text = f"{text}\n{placeholders.quoted(line)}"
     cleared = edit_result(result, (Text(text, author="compaction"),))
     return smaller(result, cleared, blobs, count, "cleared", tool_name, reason)

@@ -151,7 +151,7 @@ async def test_fill_keeps_user_decisions_before_a_pasted_report() -> None:
 
 async def test_fill_keeps_the_assertion_of_the_newest_failure() -> None:
     failing = "\n".join(
-        [*(f"test_{n} PASSED" for n in range(200)), "E   assert 41 == 42",
+        ["Exit code 1", *(f"test_{n} PASSED" for n in range(200)), "E   assert 41 == 42",
          *(f"collected {n}" for n in range(200)), "1 failed, 200 passed"]
     )  # fmt: skip
     payload = [

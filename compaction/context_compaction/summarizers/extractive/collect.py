@@ -19,7 +19,7 @@ from context_compaction.activity.calls import (
     words_in_name,
 )
 from context_compaction.activity.files import holds_secrets
-from context_compaction.activity.outcome import command_output, counts_failures, is_failed
+from context_compaction.activity.outcome import command_output, is_failed
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
     Document,
@@ -285,14 +285,12 @@ class _Walk:
             text = placeholders.preview_in(text)
         if use.path and holds_secrets(use.path) and text:
             text = _HIDDEN
-        is_command = use.kind == "execute"
-        if is_command:
+        if use.kind == "execute":
             text, _ = command_output(text)
-        has_failed = bool(is_failed(result)) or (is_command and counts_failures(text))
         pieces = line_groups(text)
         order = ends_first(pieces) if use.kind in _READING_KINDS else errors_first(pieces)
         item = self._add(at, self._result_kind(at), label, pieces, order=order, block=number)
-        self._note_outcome(use, text, item, has_failed=has_failed)
+        self._note_outcome(use, text, item, has_failed=bool(is_failed(result)))
         return item
 
     def _note_outcome(self, use: ToolUse, text: str, item: Item, *, has_failed: bool) -> None:
