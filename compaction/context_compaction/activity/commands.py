@@ -1,16 +1,16 @@
 """Effects of shell commands on files: shown, written, deleted and possibly changed files.
 
-`cat FILE`, `head FILE`, `nl FILE` and `sed -n A,Bp FILE` show a file. `cat > FILE <<EOF` and `tee`
-with a heredoc write one, `rm` deletes files. Any other program that names a file and does not only
-read it may have changed it. Nothing else is interpreted: no scripts, no `sed -i`, no git, no moves.
+`cat FILE`, `head FILE` and `sed -n A,Bp FILE` show a file. `cat > FILE <<EOF` and `tee` with a
+heredoc write one, `rm` deletes files. Any other program that names a file and does not only read it
+may have changed it. Nothing else is interpreted: no scripts, no `sed -i`, no git, no moves.
 
-The heredocs are taken out of the command first. Then one pass splits the rest into simple commands.
+The heredocs are taken out of the command first. Then `shlex` splits the rest. It does not tell a
+quoted operator from a real one, so a line with one may seem less certain than it is.
 """
 
 import posixpath
 import re
-from bisect import bisect_left
-from collections import defaultdict
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -42,44 +42,33 @@ _REWRITERS = frozenset({
     "yapf", "-delete", "-exec", "-i", "rm", "am", "apply", "checkout", "cherry-pick", "clean",
     "merge", "mv", "pull", "rebase", "reset", "restore", "revert", "stash", "switch",
 })  # fmt: skip
-# How many words after these programs may be such a word.
-_RUNNERS = {"git": 1} | dict.fromkeys((
-    "bun", "cargo", "eslint", "find", "go", "just", "make", "npm", "npx", "pnpm", "poetry",
+# One of the first six words after these programs may be such a word.
+_RUNNERS = frozenset({
+    "bun", "cargo", "eslint", "find", "git", "go", "just", "make", "npm", "npx", "pnpm", "poetry",
     "python", "python3", "ruff", "uv", "xargs", "yarn",
-), 6)  # fmt: skip
+})  # fmt: skip
 # With these words such a command changes no file: it checks, shows something, or makes a branch.
 _KEEPS = frozenset({
     "--check", "--diff", "--dry-run", "--list-different", "-b", "-B", "-c", "--soft", "list",
     "show",
 })  # fmt: skip
-# These programs print nothing, and hardly ever fail without a message.
+# These programs print nothing.
 _SILENT = frozenset({"cd", "mkdir", "export", "set", "source", "true", "rm", "touch", "chmod", ":"})
-_SAFE = _SILENT | {"echo", "cat", "ls", "pwd"}
 _OPENS = frozenset({"if", "for", "while", "until", "case", "{", "function", "select", "exit"})
 _BEFORE_PROGRAM = frozenset({"sudo", "env", "time", "nohup", "command", "exec", "nice", "!"})
 _TWO_WORDS_BEFORE = ("timeout ", "uv run", "poetry run", "python -m", "python3 -m")
-_ENDS_LIST = (";", "\n", "&")
 _PIPES = ("|", "|&")
+_SIGNS = ";&|<>()\n"
+# Between these operators each command runs in the shell itself.
+_PLAIN_OPERATORS = frozenset({"\n", ";", "&&", *_PIPES})
 # The shell may expand a word with one of these signs.
-_EXPANDED = "$`*?["
+EXPANDED = frozenset("$`*?[")
 
 # A command line that is longer, without its heredocs, was not written by hand.
 _MAX_COMMAND_CHARS = 20_000
 _HEREDOC = re.compile(r"(?<!<)<<(-?)[ \t]*(['\"\\]?)([\w.-]{1,80})['\"]?")
-_TOKEN = re.compile(
-    rf"""
-      (?P<blank> [ \t\r]++ | \\\n | (?<![^\s;&|()])\#[^\n]*+ )
-    | (?P<heredoc> {_HEREDOC.pattern} )
-    | (?: (?<![^\s;&|()])\d++ )? (?P<redirect> &>>? | <<< | <[&>]? | >> | >& | >\| | > )
-    | (?P<operator> \|\| | && | ;; | \|& | [;|&()\n] )
-    | '(?P<single> [^']*+ )'
-    | "(?P<double> (?: [^"\\] | \\. )*+ )"
-    | \\(?P<escaped> . )
-    | (?P<plain> \$\( (?: [^()] | \([^()]*+\) )*+ \) | `[^`]*+` | \$ | [^\s'"\\;&|<>()`$]++ )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_WORD_GROUPS = ("single", "double", "escaped", "plain")
+# Comments, ends of continued lines, and numbers of redirected streams.
+_IGNORED = re.compile(r"(?<![^\s;&|()])(?:#[^\n]*|\d+(?=[<>]))|\\\n")
 _LINES = re.compile(
     r"head(?: -n ?| -| --lines=)(?P<count>\d{1,9})"
     r"|sed -n (?P<start>\d{1,9})(?:,(?P<stop>\d{1,9}|\$))?p;?"
@@ -88,19 +77,17 @@ _LINES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Shows:
-    """A print of a file, or of some of its lines.
+    """Lines of a file that a command prints.
 
     Attributes:
         path: The file.
         start: Number of the first line, from 1.
-        count: Number of lines, or None for all.
-        is_numbered: Whether the program numbers the lines.
+        count: Number of lines that the command asks for; None for all from `start` on.
     """
 
     path: str
     start: int = 1
     count: int | None = None
-    is_numbered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +96,7 @@ class MayChange:
 
     Attributes:
         words: Words that may name the files; none if any file may have changed.
-        or_any: Whether any file may have changed if one of the words names no known file.
+        or_any: Whether any file may have changed if no word names a known file.
     """
 
     words: tuple[str, ...] = ()
@@ -143,7 +130,7 @@ class _Command:
         words: Its words.
         redirects: The sign and the target of each redirection.
         heredoc: The text of its heredoc, or None.
-        expands: Whether the shell may expand something in the heredoc.
+        expands: Whether the shell may expand something in that text.
         operator: The operator after it.
         program: The name of the program in lower case.
         arguments: The words after the program.
@@ -158,9 +145,13 @@ class _Command:
     arguments: Sequence[str] = ()
 
     @property
-    def is_redirected(self) -> bool:
-        """Whether its output goes into a file."""
-        return any(">" in sign and not _is_nowhere(target) for sign, target in self.redirects)
+    def written(self) -> list[tuple[str, bool]]:
+        """The files that its output goes to, and whether it is appended to them."""
+        return [
+            (target, sign == ">>")
+            for sign, target in self.redirects
+            if ">" in sign and not _is_nowhere(target)
+        ]
 
     def find_program(self) -> None:
         """Set `program` and `arguments`."""
@@ -175,54 +166,57 @@ class _Command:
 
 def command_effects(call: ToolCall, use: ToolUse) -> CommandEffects:
     """Return the effects of the command of `call`, whose use is `use`."""
-    return memoized_on_call(call, _effects_of_call, use)
+    return memoized_on_call(call, _effects_of, use)
 
 
-def _effects_of_call(_: ToolCall, use: ToolUse) -> CommandEffects:
-    return _effects_of(use.command or "")
-
-
-def _effects_of(command: str, depth: int = 0) -> CommandEffects:
+def _effects_of(_: ToolCall, use: ToolUse) -> CommandEffects:
+    line = use.command or ""
     try:
-        commands = _simple_commands(command)
+        commands = _simple_commands(line)
     except ValueError:
-        return CommandEffects(effects=(MayChange(_paths_in(command)),), folder=None)
-    if len(commands) == 1 and depth < 2 and commands[0].program in _SHELLS:
-        options = commands[0].arguments
-        if len(options) == 2 and options[0] in ("-c", "-lc"):
-            inner = _effects_of(options[1], depth + 1)
-            return CommandEffects(inner.shows, inner.effects)
-    return _Reader(commands).read()
+        return CommandEffects(effects=(MayChange(_paths_in(line)),), folder=None)
+    all_run = _all_run(commands)
+    shows: list[Shows | None] = []
+    effects: list[Effect] = []
+    folder: str | None = ""
+    is_piped = False  # whether the command reads the output of the one before it
+    for command in commands:
+        if command.program in ("cd", "pushd", "popd"):
+            is_known = command.program == "cd" and len(command.arguments) == 1 and all_run
+            folder = _path_of(command.arguments[0], folder) if is_known else None
+            folder = "" if folder == "." else folder
+        else:
+            is_certain = all_run and not is_piped
+            if _prints(command):
+                shows.append(_shown(command, folder) if is_certain else None)
+            effects += _changes(command, folder, is_certain=is_certain)
+        is_piped = command.operator in _PIPES
+    return CommandEffects(shows[0] if len(shows) == 1 else None, tuple(effects), folder)
 
 
-def _without_heredocs(command: str) -> tuple[str, dict[int, tuple[str, bool]]]:
-    """Return the command without the texts of its heredocs, and the texts by offset of their `<<`.
+def _without_heredocs(command: str) -> tuple[str, dict[str, tuple[str, bool]]]:
+    """Return the command with a name in place of each heredoc, and the heredocs by name.
 
-    The second value of each text is whether the shell may expand something in it.
+    A heredoc is its text, and whether the shell may expand something in it.
+
+    Raises:
+        ValueError: A heredoc is open.
     """
-    lines = command.split("\n")
-    numbers: defaultdict[str, list[int]] = defaultdict(list)
-    for number, line in enumerate(lines):
-        numbers[line.strip()].append(number)
-    code_lines: list[str] = []
-    texts: dict[int, tuple[str, bool]] = {}
-    offset = number = 0
-    while number < len(lines):
-        line = lines[number]
-        number += 1
-        for match in _HEREDOC.finditer(line):
-            ends = numbers.get(match[3], [])
-            end = bisect_left(ends, number)
-            if end < len(ends):
-                rows = lines[number : ends[end]]
-                rows = [row.lstrip("\t") for row in rows] if match[1] else rows
-                text = "".join(f"{row}\n" for row in rows)
-                expands = not match[2] and any(sign in text for sign in "$`\\")
-                texts[offset + match.start()] = text, expands
-                number = ends[end] + 1
-        code_lines.append(line)
-        offset += len(line) + 1
-    return "\n".join(code_lines), texts
+    lines = iter(command.split("\n"))
+    heredocs: dict[str, tuple[str, bool]] = {}
+
+    def take(match: re.Match[str]) -> str:
+        rows: list[str] = []
+        while (row := next(lines, None)) is not None and row.strip() != match[3]:
+            rows.append(row.lstrip("\t") if match[1] else row)
+        if row is None:
+            raise ValueError("a heredoc is open")
+        text = "".join(f"{row}\n" for row in rows)
+        name = f"\0{len(heredocs)}"
+        heredocs[name] = text, not match[2] and any(sign in text for sign in "$`\\")
+        return f"<<{name} "
+
+    return "\n".join([_HEREDOC.sub(take, line) for line in lines]), heredocs
 
 
 def _simple_commands(command: str) -> list[_Command]:
@@ -235,167 +229,97 @@ def _simple_commands(command: str) -> list[_Command]:
     code, heredocs = _without_heredocs(command)
     if len(code) > _MAX_COMMAND_CHARS or "await tools." in code:
         raise ValueError("the command is a script")
+    # A backslash before a letter belongs to a path of Windows.
+    code = re.sub(r"\\(?=\w)", "/", _IGNORED.sub(" ", code))
+    tokens = shlex.shlex(f"{code}\n", posix=True, punctuation_chars=_SIGNS)
+    tokens.whitespace, tokens.whitespace_split, tokens.commenters = " \t\r", True, ""
     commands = [_Command()]
-    word: str | None = None
     redirect = ""
-    for token in _tokens(f"{code}\n"):
-        last, group = commands[-1], token.lastgroup or ""
-        if group in _WORD_GROUPS:
-            word = (word or "") + _unquoted(group, token[group], is_first=not word)
-            continue
-        if word is not None and redirect:
-            last.redirects.append((redirect, word))
+    for token in tokens:
+        last = commands[-1]
+        if not token or token.strip(_SIGNS):
+            if redirect == "<<":
+                last.heredoc, last.expands = heredocs.get(token, ("", True))
+            elif redirect:
+                last.redirects.append((redirect, token))
+            else:
+                last.words.append(token)
             redirect = ""
-        elif word is not None:
-            last.words.append(word)
-        word = None
-        if group == "redirect":
-            redirect = token[group]
-        elif group == "heredoc":
-            if token.start() not in heredocs:
-                raise ValueError("a heredoc is open")
-            last.heredoc, last.expands = heredocs[token.start()]
-        elif group == "operator":
-            redirect, last.operator = "", token[0]
+        elif "<" in token or ">" in token:
+            redirect = token
+        else:
+            redirect, last.operator = "", token.strip("\n") or "\n"
             last.find_program()
             commands.append(_Command())
-    return [
-        each for each in commands if each.words or each.redirects or each.operator in ("(", ")")
-    ]
+    return [each for each in commands if each.words or each.redirects or each.operator.strip()]
 
 
-def _tokens(code: str) -> Iterator[re.Match[str]]:
-    """Yield the tokens of a command line; raises `ValueError` at an open quote."""
-    position = 0
-    while position < len(code):
-        token = _TOKEN.match(code, position)
-        if token is None:
-            raise ValueError("a quote is open")
-        position = token.end()
-        yield token
+def _path_of(word: str, folder: str | None) -> str | None:
+    """Return the path of `word` in `folder`, from where the line starts; None if unknown."""
+    if word in ("", "-") or not EXPANDED.isdisjoint(word):
+        return None
+    path = plain_path(word)
+    if is_absolute(path) or folder is None:
+        return path if is_absolute(path) else None
+    return posixpath.normpath(posixpath.join(folder, path))
 
 
-def _unquoted(group: str, text: str, *, is_first: bool) -> str:
-    """Return a part of a word without quotation marks and escapes."""
-    if group == "double":
-        for sign in '"$`\\':
-            text = text.replace(f"\\{sign}", sign)
-    elif group == "escaped" and not is_first and (text.isalnum() or text in "_.*"):
-        text = f"\\{text}"  # a path of Windows
-    return text
-
-
-class _Reader:
-    """Finds the effects of the simple commands of one line."""
-
-    def __init__(self, commands: Sequence[_Command]) -> None:
-        self._commands = commands
-        self._folder: str | None = ""
-        self._shows: list[Shows | None] = []
-        self._effects: list[Effect] = []
-
-    def read(self) -> CommandEffects:
-        """Return the effects of all commands."""
-        pipeline: list[_Command] = []  # the earlier commands of this pipeline
-        for command, is_certain in zip(self._commands, _certainties(self._commands), strict=True):
-            if command.program in ("cd", "pushd", "popd"):
-                self._enter(command, is_certain)
-            else:
-                if _prints(command):
-                    shown = self._shown(command, pipeline)
-                    self._shows.append(shown if is_certain and command.operator != "&" else None)
-                self._change(command, is_certain, is_first=not pipeline)
-            pipeline = [*pipeline, command] if command.operator in _PIPES else []
-        shows = self._shows[0] if len(self._shows) == 1 else None
-        return CommandEffects(shows, tuple(self._effects), self._folder)
-
-    def _enter(self, command: _Command, is_certain: bool) -> None:
-        is_known = command.program == "cd" and len(command.arguments) == 1
-        path = self._path_of(command.arguments[0]) if is_known and is_certain else None
-        self._folder = "" if path == "." else path
-
-    def _path_of(self, word: str) -> str | None:
-        """Return the path of `word`, from the folder where the line starts; None if unknown."""
-        if word in ("", "-") or any(sign in word for sign in _EXPANDED):
-            return None
-        path = plain_path(word)
-        if is_absolute(path) or self._folder is None:
-            return path if is_absolute(path) else None
-        return posixpath.normpath(posixpath.join(self._folder, path))
-
-    def _shown(self, command: _Command, pipeline: Sequence[_Command]) -> Shows | None:
-        """Return the lines that a command shows if it reads the output of `pipeline`."""
-        program, arguments = command.program, command.arguments
-        is_numbered = False
-        if pipeline:  # cat FILE | head, nl FILE | sed -n A,Bp
-            reader = pipeline[0]
-            is_reading = reader.program in ("cat", "nl") and not reader.is_redirected
-            if not is_reading or program not in ("head", "sed") or len(pipeline) > 1:
-                return None
-            is_numbered = _numbers_lines(reader)
-            arguments = [*arguments, *(w for w in reader.arguments if not _is_option(w))]
-        path = self._path_of(arguments[-1]) if arguments else None
-        if command.is_redirected or command.heredoc is not None or path is None:
-            return None
-        if program in ("cat", "nl"):
-            is_single = all(map(_is_option, arguments[:-1]))
-            return Shows(path, is_numbered=_numbers_lines(command)) if is_single else None
-        lines = _LINES.fullmatch(" ".join([program, *(arguments[:-1] or ["-10"])]))
-        if lines is None:
-            return None
-        start, stop = int(lines["start"] or 1), lines["stop"]
-        count = int(lines["count"] or stop or start) - start + 1 if stop != "$" else None
-        return Shows(path, start, count, is_numbered)
-
-    def _change(self, command: _Command, is_certain: bool, *, is_first: bool) -> None:
-        """Record the writes, removals and possible changes of a command."""
-        text = command.heredoc if is_first and is_certain and not command.expands else None
-        names = [word for word in command.arguments if not word.startswith("-")]
-        copied = text if command.program == "cat" and not command.arguments else None
-        written = [
-            (target, copied, sign == ">>")
-            for sign, target in command.redirects
-            if ">" in sign and not _is_nowhere(target)
-        ]
-        if command.program == "tee":
-            written += [(target, text, "-a" in command.arguments) for target in names]
-        for target, content, appends in written:
-            path = self._path_of(target)
-            if path is None or content is None:
-                self._effects.append(MayChange((path or target,)))
-            else:
-                self._effects.append(Writes(path, content, appends))
-        if command.program == "rm":
-            for word in names:
-                path = self._path_of(word) if is_certain else None
-                self._effects.append(MayChange((word,)) if path is None else Deletes(path))
-        elif command.program != "tee" and (may_change := _may_change(command, tuple(names))):
-            self._effects.append(may_change)
+def _all_run(commands: Sequence[_Command]) -> bool:
+    """Whether each command has run to its end if the command line succeeds."""
+    operators = [command.operator for command in commands]
+    # The command line returns the status of its last list only.
+    later = operators[operators.index("&&") : -1] if "&&" in operators else ()
+    return (
+        _PLAIN_OPERATORS.issuperset(operators)
+        and not {";", "\n"} & {*later}
+        and not any(_OPENS.intersection(command.words[:1]) for command in commands)
+    )
 
 
 def _prints(command: _Command) -> bool:
     """Whether the output of a command is in the result."""
     if command.operator in _PIPES or not command.words or command.program in _SILENT:
         return False
-    return not (command.is_redirected and command.program in ("cat", "echo", "printf"))
+    return not (command.written and command.program in ("cat", "echo", "printf"))
 
 
-def _certainties(commands: Sequence[_Command]) -> Iterator[bool]:
-    """Yield for each command whether it has run to its end if the command line succeeds."""
-    ends = [n + 1 for n, c in enumerate(commands[:-1]) if c.operator in _ENDS_LIST]
-    last_list = ends[-1] if ends else 0
-    is_guarded, is_certain = False, True
-    for number, command in enumerate(commands):
-        first = command.words[0] if command.words else ""
-        is_guarded = is_guarded or first in _OPENS or command.operator in ("(", ")", ";;")
-        yield is_certain and not is_guarded
-        if command.operator in _ENDS_LIST:
-            is_certain = True
-        elif command.operator == "||":
-            is_certain = False
-        elif command.operator == "&&" and command.program not in _SAFE and number < last_list:
-            # The command line returns the status of its last list only.
-            is_certain = False
+def _shown(command: _Command, folder: str | None) -> Shows | None:
+    """Return the lines of a file that a command shows; None if it shows anything else."""
+    arguments = command.arguments
+    path = _path_of(arguments[-1], folder) if arguments else None
+    if command.written or command.heredoc is not None or path is None:
+        return None
+    if command.program == "cat" and len(arguments) == 1:
+        return Shows(path)
+    lines = _LINES.fullmatch(" ".join([command.program, *(arguments[:-1] or ["-10"])]))
+    if lines is None:
+        return None
+    start, stop = int(lines["start"] or 1), lines["stop"]
+    return Shows(
+        path, start, int(lines["count"] or stop or start) - start + 1 if stop != "$" else None
+    )
+
+
+def _changes(command: _Command, folder: str | None, *, is_certain: bool) -> Iterator[Effect]:
+    """Yield the writes, removals and possible changes of a command."""
+    program, written = command.program, command.written
+    names = tuple(word for word in command.arguments if not word.startswith("-"))
+    copies = program == "tee" or (program == "cat" and not command.arguments)
+    text = command.heredoc if copies and is_certain and not command.expands else None
+    if program == "tee":
+        written += [(name, "-a" in command.arguments) for name in names]
+    for target, appends in written:
+        path = _path_of(target, folder)
+        if path is None or text is None:
+            yield MayChange((target,))
+        else:
+            yield Writes(path, text, appends)
+    if program == "rm":
+        for word in names:
+            path = _path_of(word, folder) if is_certain else None
+            yield MayChange((word,)) if path is None else Deletes(path)
+    elif program != "tee" and (may_change := _may_change(command, names)):
+        yield may_change
 
 
 def _may_change(command: _Command, names: tuple[str, ...]) -> MayChange | None:
@@ -405,37 +329,22 @@ def _may_change(command: _Command, names: tuple[str, ...]) -> MayChange | None:
         command: The command.
         names: Its arguments without options.
     """
-    program = command.program
-    words = command.arguments
-    if not _REWRITERS.isdisjoint((program, *words[: _RUNNERS.get(program, 0)])):
+    program, words = command.program, command.arguments
+    if not _REWRITERS.isdisjoint((program, *(words[:6] if program in _RUNNERS else ()))):
         return MayChange(names, or_any=True) if _KEEPS.isdisjoint(words) else None
-    if program in _STREAM_EDITORS and any(map(_is_in_place, words)):
-        changed = names
-    elif program in _INTERPRETERS:
+    if program in _INTERPRETERS and not any(map(_is_in_place, words)):
         has_code = any(word in ("-c", "-e", "-lc") for word in words)
-        code = command.heredoc if command.heredoc else " ".join(words) if has_code else ""
+        code = command.heredoc or (" ".join(words) if has_code else "")
         # A script may write its arguments, but hardly itself.
-        changed = _paths_in(code) if code else names[1:]
-    elif program in _READERS:
-        changed = ()
-    else:
-        # A program that copies writes a file of the same name into another folder.
-        changed = (*names, *map(posixpath.basename, names))
-    return MayChange(changed) if changed else None
+        names = _paths_in(code) if code else names[1:]
+    elif program in _READERS and not (program in _STREAM_EDITORS and any(map(_is_in_place, words))):
+        return None
+    return MayChange(names) if names else None
 
 
 def _paths_in(text: str) -> tuple[str, ...]:
     """Return the words of a text of code that may be names of files."""
     return tuple(dict.fromkeys(name for name in names_in(text) if "." in name or "/" in name))
-
-
-def _numbers_lines(command: _Command) -> bool:
-    return command.program == "nl" or "-n" in command.arguments
-
-
-def _is_option(word: str) -> bool:
-    """Whether a word after `cat` or `nl` names no file: an option, or the value of `nl -b a`."""
-    return word.startswith("-") or word == "a"
 
 
 def _is_nowhere(word: str) -> bool:

@@ -13,7 +13,6 @@ import posixpath
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import fnmatch
 
 from context_compaction.activity import shown
 from context_compaction.activity.calls import (
@@ -28,7 +27,13 @@ from context_compaction.activity.calls import (
     is_absolute,
     plain_path,
 )
-from context_compaction.activity.commands import Effect, MayChange, Shows, command_effects
+from context_compaction.activity.commands import (
+    EXPANDED,
+    Effect,
+    MayChange,
+    Shows,
+    command_effects,
+)
 from context_compaction.activity.known_file import FAST_CHARS, Budget, BudgetSpentError, KnownFile
 from context_compaction.activity.outcome import begins_with_failure, command_output, is_unchanged
 from context_compaction.messages import placeholders
@@ -39,7 +44,6 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
     is_synthetic_result,
-    tool_results,
 )
 from context_compaction.messages.names import pieces_of
 from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
@@ -63,7 +67,6 @@ _COMPLAINTS = (
 )  # fmt: skip
 # Words of formatters, which a commit's hook may run.
 _REWROTE = ("reformatted", "modified by this hook", "Fixed ")
-_GLOB = frozenset("*?[$")
 # Files with keys and passwords: by name, by the folder of a program that keeps them, by ending.
 _SECRET_FILE = re.compile(
     r"(?:.*/)?(?:"
@@ -160,18 +163,12 @@ class _Walk:
         # The file that each spelling of a path means in calls of file tools; None if several.
         self._spelled: dict[str, KnownFile | None] = {}
         self._shell = ""  # the folder in which the last command left its shell
+        self._numbering: Counter[str] = Counter()
 
     def begin(self, messages: Messages) -> None:
-        """Find the tools that number lines, and the folder where relative paths start."""
+        """Pair calls with results, and find the folder where relative paths start."""
         self.messages = messages = with_unique_call_ids(messages)
         self._index = index_calls(messages)
-        reads: list[tuple[str, str]] = []
-        for message in messages:
-            for result in tool_results(message):
-                call = self._index.calls.get(result.call_id)
-                if call and classify(call, self._kinds).kind == "read":
-                    reads.append((call.name, result_text(result)[:20_000]))
-        self._numbers = shown.tools_that_number(reads)
         self._top = self._top_folder()
 
     def _top_folder(self) -> str:
@@ -273,16 +270,6 @@ class _Walk:
             file.apply(position, change)
             if not is_shown or code is None:
                 file.mark_unsure(position)
-        if changes[0].path and len({change.path for change in changes}) == 1:
-            self._check(position, self._file(changes[0].path, folder), output)
-
-    def _check(self, position: int, file: KnownFile, output: str) -> None:
-        """Compare the lines that a tool shows of a change with the text that it should leave."""
-        lines = shown.numbered_lines(output)
-        if file.text is not None and lines is not None and len(lines.rows) > 1:
-            self._budget.spend(len(file.text) // FAST_CHARS)
-            if "\n".join(lines.rows).rstrip() not in file.text:
-                file.mark_unsure(position)
 
     def _take_read(
         self, position: int, call: ToolCall, path: str, result: ToolResult, text: str
@@ -293,12 +280,10 @@ class _Walk:
             return
         file = self._spelled_file(path)
         file.used_at = file.read_at = position
-        start, limit, is_understood = shown.lines_asked(call.arguments)
-        if not is_understood or placeholders.seems_placeholder(result):
+        if placeholders.seems_placeholder(result):
             return
         self._budget.spend(len(text) + _LINE_CHARS * text.count("\n"))
-        may_number = self._numbers.get(call.name)
-        lines = shown.shown_lines(text, start=start, limit=limit, may_number=may_number)
+        lines = shown.shown_lines(text, call.arguments, call.name, self._numbering)
         if lines is not None and lines.rows not in ((), ("",)):
             file.show(lines)
 
@@ -332,18 +317,11 @@ class _Walk:
         if not is_certain or not output.strip():
             return
         self._budget.spend(len(output) + _LINE_CHARS * output.count("\n"))
-        text = output.removesuffix("\n")
-        if shows.is_numbered:
-            lines = shown.numbered_lines(text)
-            rows = list(lines.rows) if lines and lines.start == shows.start else []
-        else:
-            rows = text.split("\n")
-        if not rows:
-            return
+        rows = output.removesuffix("\n").split("\n")
         # Hosts cut empty lines off the end, so fewer lines than asked for need not be the last.
         missing = 0 if shows.count is None else shows.count - len(rows)
         is_to_end = shows.count is None or (missing > 0 and output.endswith("\n"))
-        if missing > 0 and not is_to_end and not shows.is_numbered and shows.start > 1:
+        if missing > 0 and not is_to_end and shows.start > 1:
             return  # they also cut them off the beginning: the number of the first is not known
         rows = [*rows, ""] if is_to_end else rows
         files[0].show(shown.ShownLines(tuple(rows), shows.start, is_to_end))
@@ -367,24 +345,14 @@ class _Walk:
 
     def _may_concern(self, may_change: MayChange) -> Iterable[KnownFile]:
         """Return the known files that a command may have changed."""
-        concerned: list[KnownFile] = []
-        for word in may_change.words:
-            path = plain_path(word) if word else ""
-            name = posixpath.basename(path).casefold()
-            if not _GLOB.isdisjoint(name):
-                self._spend_files()
-                pattern = "*" if "$" in name else name
-                names = ((file, posixpath.basename(file.path)) for file in self.files.values())
-                concerned += [file for file, name in names if fnmatch(name, pattern)]
-            elif same_name := self._by_name.get(name):
-                self._budget.spend(FAST_CHARS * len(same_name))
-                end = "" if "$" in word else f"/{path.lstrip('./')}".casefold()
-                concerned += [f for f in same_name if f"/{f.path}".casefold().endswith(end)]
-            elif may_change.or_any:
-                concerned += self._inside("" if word in (".", "..") else word.strip("/"))
-        if concerned or (may_change.words and not may_change.or_any):
-            return concerned
-        return self._inside("")
+        names = [posixpath.basename(plain_path(word)).casefold() for word in may_change.words]
+        # Folders are ignored, because a program that copies writes a file of the same name.
+        named = [file for name in names for file in self._by_name.get(name, ())]
+        self._budget.spend(FAST_CHARS * len(named))
+        is_any = not names or (may_change.or_any and not named)
+        if is_any or any(not EXPANDED.isdisjoint(name) for name in names):
+            return self._inside("")
+        return named
 
     def _inside(self, folder: str) -> list[KnownFile]:
         """Return the known files in a folder, wherever its path starts; all files for ""."""

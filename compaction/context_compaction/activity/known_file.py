@@ -47,24 +47,6 @@ class Budget:
         self.remaining_chars -= chars
 
 
-@dataclass(frozen=True, slots=True)
-class FilePart:
-    """Some lines of a file.
-
-    Attributes:
-        start_line: Number of the first line, from 1.
-        text: The lines.
-    """
-
-    start_line: int
-    text: str
-
-    @property
-    def stop_line(self) -> int:
-        """Number of the last line."""
-        return self.start_line + self.text.count("\n")
-
-
 @dataclass(slots=True)
 class KnownFile:
     """Known content of one file after a message. Positions are indexes in the message list.
@@ -72,13 +54,13 @@ class KnownFile:
     Attributes:
         path: The path, as the first call that used the file names it.
         budget: The budget of work of the conversation.
-        text: The last known whole text, or None.
-        parts: The known parts of the file in order if `text` is None.
-        last_line: Number of the last line of the file if one of `parts` reaches it, or None.
+        text: The last known text: the whole file, or the lines that were shown last; or None.
+        start_line: Number of the first line of `text`, from 1.
+        reaches_end: Whether the last line of `text` is the file's last.
         used_at: Position of the message that used the file last; -1 for none.
         read_at: Position of the message that showed it last; -1 for none.
         written_at: Position of the message that changed it last, if calls specify that; or -1.
-        unsure_since: Position of the message that made `text` or `parts` uncertain, or None.
+        unsure_since: Position of the message that made `text` uncertain, or None.
         focus: Character offset of the last edit in `text`.
         is_deleted: Whether the file was deleted.
         is_end_known: Whether `text` shows if its last line ends with a newline.
@@ -88,8 +70,8 @@ class KnownFile:
     path: str
     budget: Budget = field(repr=False)
     text: str | None = None
-    parts: list[FilePart] = field(default_factory=list[FilePart])
-    last_line: int | None = None
+    start_line: int = 1
+    reaches_end: bool = True
     used_at: int = -1
     read_at: int = -1
     written_at: int = -1
@@ -105,55 +87,46 @@ class KnownFile:
         return self.written_at >= 0
 
     @property
-    def certain_texts(self) -> list[str]:
-        """The known text or parts, if they are certain."""
-        texts = [part.text for part in self.parts] or [self.text or ""]
-        return texts if self.unsure_since is None and (self.parts or self.text is not None) else []
+    def is_whole(self) -> bool:
+        """Whether `text` is the whole file."""
+        return self.text is not None and self.start_line == 1 and self.reaches_end
+
+    @property
+    def stop_line(self) -> int:
+        """Number of the last line of `text`."""
+        return self.start_line + (self.text or "").count("\n")
+
+    @property
+    def certain_text(self) -> str | None:
+        """The known text if it is certain."""
+        return self.text if self.unsure_since is None else None
 
     def set_text(self, text: str | None, *, is_end_known: bool = True) -> None:
         """Replace all that is known by the whole text; None if nothing is known."""
         self.budget.spend(len(text or ""))
-        self.text, self.parts, self.last_line = text, [], None
+        self.text, self.start_line, self.reaches_end = text, 1, True
         self.is_end_known = is_end_known
         self.unsure_since, self.is_deleted = None, False
         self.focus = min(self.focus, len(text or ""))
 
     def mark_unsure(self, position: int) -> None:
         """Record that the message at `position` may have changed the file."""
-        if self.unsure_since is None and (self.text is not None or self.parts or self.is_deleted):
+        if self.unsure_since is None and (self.text is not None or self.is_deleted):
             self.unsure_since = position
 
     def show(self, shown: ShownLines) -> None:
-        """Take lines that a read shows."""
+        """Take lines that a read shows. They replace others that they do not continue."""
         text = "\n".join(shown.rows)
-        self.budget.spend(len(text) + len(self.text or "") // FAST_CHARS)
-        if shown.start == 1 and shown.is_to_end:
-            self.set_text(text, is_end_known=False)
-        elif shown.start is not None and text.rstrip() not in (self.text or ""):
-            self._show_part(shown, FilePart(shown.start, text))
-
-    def _show_part(self, shown: ShownLines, part: FilePart) -> None:
-        if self.text is not None or self.unsure_since is not None or self.is_deleted:
-            self.set_text(None)  # it was changed outside of the conversation
-        if shown.is_to_end:
-            self.last_line = part.stop_line
-        self._join(part)
-        first = self.parts[0]
-        if len(self.parts) == 1 and first.start_line == 1 and self.last_line == first.stop_line:
-            self.set_text(first.text, is_end_known=False)
-
-    def _join(self, new: FilePart) -> None:
-        """Add a part. Parts that touch it are merged with it; parts that contradict it go."""
-        parts: list[FilePart] = []
-        for part in self.parts:
-            self.budget.spend(FAST_CHARS)
-            if part.stop_line + 1 < new.start_line or new.stop_line + 1 < part.start_line:
-                parts.append(part)
-            else:
-                self.budget.spend((len(part.text) + len(new.text)) // FAST_CHARS)
-                new = _joined(part, new) or new
-        # Older parts cost work, and restored files show few of them.
-        self.parts = sorted([*parts[-19:], new], key=lambda part: part.start_line)
+        known = self.text or ""
+        self.budget.spend(len(text) + len(known) // FAST_CHARS)
+        is_all = shown.start == 1 and shown.is_to_end
+        if not is_all and text.rstrip() in known:
+            return
+        start = shown.start
+        if self.certain_text and not self.is_whole and start == self.stop_line + 1:
+            start, text = self.start_line, f"{known}\n{text}"
+        self.set_text(text, is_end_known=False)
+        self.start_line, self.reaches_end = start, shown.is_to_end
 
     def apply(self, position: int, change: FileChange) -> None:
         """Change the file as a call that succeeded did."""
@@ -161,7 +134,7 @@ class KnownFile:
         match change:
             case Writes(_, text, appends):
                 self._write(position, text, appends=appends)
-            case Replaces(_, "", new) if not self.text and not self.parts:
+            case Replaces(_, "", new) if not self.text:
                 self.set_text(new)
             case Replaces(_, old, new, is_every):
                 if not old or not self._replace(old, new, is_every=is_every):
@@ -176,8 +149,7 @@ class KnownFile:
     def _write(self, position: int, text: str, *, appends: bool) -> None:
         if not appends or (self.is_deleted and self.unsure_since is None):
             self.set_text(text)
-        elif self.text is None:
-            self.last_line = None
+        elif self.text is None or not self.reaches_end:
             self.mark_unsure(position)
         else:
             self.budget.spend(len(text) + len(self.text) // FAST_CHARS)
@@ -188,43 +160,21 @@ class KnownFile:
 
     def _replace(self, old: str, new: str, *, is_every: bool) -> bool:
         """Replace `old`, and return whether all that is known is still certain."""
-        parts = self.parts if self.text is None else [FilePart(1, self.text)]
-        size = sum(len(part.text) for part in parts)
-        self.budget.spend(size // FAST_CHARS + len(old) + len(new))
-        # Most texts of changes occur once, so each text is searched once.
-        split = [part.text.partition(old) for part in parts]
-        counts = [bool(found) + after.count(old) for _, found, after in split]
-        grown_chars = (len(new) - len(old)) * sum(counts)
+        text = self.text or ""
+        self.budget.spend(len(text) // FAST_CHARS + len(old) + len(new))
+        # Most texts of changes occur once, so the text is searched once.
+        before, found, after = text.partition(old)
+        count = bool(found) + after.count(old)
+        grown_chars = (len(new) - len(old)) * count
         self.budget.spend(max(0, grown_chars))
         # An edit that leaves a longer text is not followed.
-        is_unclear = not any(counts) or (sum(counts) > 1 and not is_every)
-        if is_unclear or size + grown_chars > 1_000_000:
+        is_unclear = not count or (count > 1 and not is_every)
+        if is_unclear or len(text) + grown_chars > 1_000_000:
             return False
-        added_lines = new.count("\n") - old.count("\n")
-        texts = [
-            f"{before}{new}{after.replace(old, new) if count > 1 else after}" if count else before
-            for (before, _, after), count in zip(split, counts, strict=True)
-        ]
-        if self.text is not None:
-            self.focus, self.text = len(split[0][0]), texts[0]
-            return True
-        moved = 0
-        for number, (part, text, count) in enumerate(zip(parts, texts, counts, strict=True)):
-            self.parts[number] = FilePart(part.start_line + moved, text)
-            moved += added_lines * count
-        self.last_line = None if self.last_line is None else self.last_line + moved
+        after = after.replace(old, new) if count > 1 else after
+        self.focus, self.text = len(before), f"{before}{new}{after}"
         # Other occurrences may be in lines that are not known.
-        return not (is_every and added_lines)
-
-
-def _joined(part: FilePart, other: FilePart) -> FilePart | None:
-    """Return two parts that touch or overlap as one; None if they contradict each other."""
-    first, second = sorted((part, other), key=lambda part: part.start_line)
-    rows, more = first.text.split("\n"), second.text.split("\n")
-    overlap = rows[second.start_line - first.start_line :]
-    if any(a.rstrip() != b.rstrip() for a, b in zip(overlap, more, strict=False)):
-        return None
-    return FilePart(first.start_line, "\n".join([*rows, *more[len(overlap) :]]))
+        return self.is_whole or not is_every or new.count("\n") == old.count("\n")
 
 
 # The state of files in receipts ---------------------------------------------------------------
@@ -236,7 +186,7 @@ class FileState:
 
     Attributes:
         path: The path as the calls name it.
-        range: The lines that are known, as in "1-20,40-60"; "" for the whole file.
+        range: The lines that are known, as in "1-20"; "" for the whole file.
         seq: Number of the message that used the file last or made its text uncertain.
         seen_sha256: Hash of the known text; "" if none is known for certain.
         disk_sha256: Hash of the file when it agreed with the known text; "" if it was not read.
@@ -291,18 +241,17 @@ def updated_states(
     states: dict[str, FileState] = {}
     for path, before in tracked_paths(known, earlier).items():
         file, disk = known.get(path), on_disk.get(path)
-        texts = [] if file is None else file.certain_texts
+        text = None if file is None else file.certain_text
         seq = -1 if file is None else _seq_of(file, messages, seqs)
         state = before or FileState(path, "", -1, "", "", 0.0, False)
-        if file is not None and (texts or before is None or seq > before.seq):
+        if file is not None and (text is not None or before is None or seq > before.seq):
             # If a command may have changed the text, or no message shows it, the file on disk is
             # the baseline, because no message shows the expected text.
-            lines = ",".join(f"{part.start_line}-{part.stop_line}" for part in file.parts)
-            seen = _sha256_of("\n".join(texts)) if texts else ""
-            state = FileState(
-                file.path, lines if texts else "", seq, seen, "", 0.0, False, state.reported_sha256
-            )
-            if disk and texts and not _agrees(disk.text, texts, is_complete=not file.parts):
+            is_part = text is not None and not file.is_whole
+            lines = f"{file.start_line}-{file.stop_line}" if is_part else ""
+            seen = "" if text is None else _sha256_of(text)
+            state = FileState(file.path, lines, seq, seen, "", 0.0, False, state.reported_sha256)
+            if disk and text is not None and not _agrees(disk.text, text, is_whole=file.is_whole):
                 state = replace(state, is_changed=True)
             elif disk:
                 sha256, seconds = _sha256_of(disk.text), disk.modified_seconds
@@ -320,12 +269,10 @@ def _seq_of(file: KnownFile, messages: Messages, seqs: Sequence[int]) -> int:
     return -1 if index is None else seqs[index]
 
 
-def _agrees(on_disk: str, texts: Sequence[str], *, is_complete: bool) -> bool:
-    """Whether a file has the known texts: all of its text, or parts of it."""
-    file = _trimmed(on_disk)
-    if is_complete:
-        return _trimmed(texts[0]) == file
-    return all(f"\n{_trimmed(text)}\n" in f"\n{file}\n" for text in texts)
+def _agrees(on_disk: str, text: str, *, is_whole: bool) -> bool:
+    """Whether a file has the known text: as its whole text, or as some of its lines."""
+    file, known = _trimmed(on_disk), _trimmed(text)
+    return known == file if is_whole else f"\n{known}\n" in f"\n{file}\n"
 
 
 def _trimmed(text: str) -> str:

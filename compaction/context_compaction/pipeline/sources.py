@@ -205,9 +205,9 @@ def _text_of(context: CompactionContext, files: FilesInWork, path: str) -> FileT
         return FileText(path, "")
     if disk := files.on_disk.get(path):
         return FileText(path, disk.text, _CHANGED if state and state.is_changed else "")
-    text, note = file.text, ""
-    if text is None:
-        text = f"\n{OMISSION}\n".join(part.text for part in file.parts)
+    text, note = file.text or "", ""
+    if text and not file.is_whole:
+        text = f"{OMISSION}\n{text}\n{OMISSION}"
     if file.unsure_since is not None:
         note = unsure_note(context.number_of(context.messages[file.unsure_since]))
     return FileText(path, text, note)

@@ -161,27 +161,25 @@ def _known_text(file: KnownFile, seqs: Sequence[int], session_id: str) -> tuple[
     unsure = ""
     if file.unsure_since is not None:
         unsure = f" Unsure since message {seqs[file.unsure_since]}."
-    if file.text is not None:
-        last = seqs[max(file.read_at, file.written_at)]
-        return file.text, f" {file.path} as of message {last}.{unsure}"
-    parts = "".join(
-        f"Lines {part.start_line}-{part.stop_line}:\n{part.text}\n" for part in file.parts
-    )
-    if not parts:
+    if file.text is None:
         raise NotFoundError(
             f"The text of {file.path} is unknown, because no message shows it. Read its last use: "
             f"transcript://{session_id}/messages/{seqs[file.used_at]}."
         )
-    return parts, f" Only these lines of {file.path} are known.{unsure}"
+    if file.is_whole:
+        last = seqs[max(file.read_at, file.written_at)]
+        return file.text, f" {file.path} as of message {last}.{unsure}"
+    part = f"Lines {file.start_line}-{file.stop_line}:\n{file.text}\n"
+    return part, f" Only these lines of {file.path} are known.{unsure}"
 
 
 def _file_line(file: KnownFile, seqs: Sequence[int]) -> str:
     if file.is_deleted:
         known = "deleted"
-    elif file.text is not None:
-        known = f"whole text, {file.text.count(chr(10)) + 1} lines"
+    elif file.text is None:
+        known = "unknown text"
     else:
-        known = "some lines" if file.parts else "unknown text"
+        known = f"whole text, {file.stop_line} lines" if file.is_whole else "some lines"
     unsure = "" if file.unsure_since is None else ", unsure"
     changed = ", changed" if file.was_written else ""
     return f"{file.path}  {known}{unsure}{changed}; last message {seqs[file.used_at]}"
