@@ -4,8 +4,7 @@ Hosts call one tool `Read`, `read_file`, `mcp__fs__read_text_file` or `functions
 segment of the name is split into words. Verbs decide the kind, and arguments settle the rest.
 
 A change is exact if the arguments contain the whole text of a file, an old text with its
-replacement, or a patch in Codex's format. Any other change is `Unclear`. The module `commands`
-reads command lines.
+replacement, or a patch in Codex's format. The module `commands` reads command lines.
 """
 
 import json
@@ -252,12 +251,12 @@ class Writes:
 
     Attributes:
         path: The file; "" if the call does not name it.
-        text: The new text.
+        text: The new text; None if the call does not specify the change exactly.
         appends: Whether `text` follows the old text.
     """
 
     path: str
-    text: str
+    text: str | None
     appends: bool = False
 
 
@@ -285,14 +284,7 @@ class Deletes:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unclear:
-    """A change of a file that the call does not specify exactly."""
-
-    path: str
-
-
-FileChange: TypeAlias = Writes | Replaces | Deletes | Unclear
+FileChange: TypeAlias = Writes | Replaces | Deletes
 
 
 def changes_of(call: ToolCall, use: ToolUse) -> Sequence[FileChange]:
@@ -312,20 +304,20 @@ def _changes_of(call: ToolCall, use: ToolUse) -> Sequence[FileChange]:
         return []
     is_clipped = any(placeholders.is_clipped(text) for text in strings_in(call.arguments))
     if is_clipped or use.kind == "notebook":
-        return [Unclear(path)]
+        return [Writes(path, None)]
     if use.kind == "write":
         text = first_text(arguments, _TEXT_KEYS)
         appends = "append" in words_in_name(call.name) or arguments.get("append") is True
-        return [Unclear(path) if text is None else Writes(path, text, appends)]
+        return [Writes(path, text, appends)]
     edits = arguments.get("edits")
     parts = [arguments_by_name(edit) for edit in edits] if is_list(edits) else [arguments]
-    return [_edit(path, part) for part in parts] or [Unclear(path)]
+    return [_edit(path, part) for part in parts] or [Writes(path, None)]
 
 
 def _edit(path: str, arguments: Mapping[str, Any]) -> FileChange:
     old, new = first_text(arguments, _OLD_KEYS), first_text(arguments, _NEW_KEYS)
     if old is None:
-        return Unclear(path)
+        return Writes(path, None)
     expected = arguments.get("expectedreplacements")
     is_every = any(arguments.get(key) is True for key in ("replaceall", "allowmultiple"))
     is_every = is_every or (isinstance(expected, int) and expected > 1)
@@ -355,7 +347,8 @@ def _patched(patch: str) -> Iterator[FileChange]:
         elif head[1] == "Add":
             yield Writes(path, "".join(f"{line[1:]}\n" for line in lines if line[:1] == "+"))
         elif lines[0].startswith(_MOVED):
-            yield from (Unclear(plain_path(lines[0].removeprefix(_MOVED).strip())), Deletes(path))
+            yield Writes(plain_path(lines[0].removeprefix(_MOVED).strip()), None)
+            yield Deletes(path)
         else:
             yield from _hunks(path, lines)
 
@@ -375,7 +368,7 @@ def _hunk(path: str, lines: Sequence[str]) -> FileChange:
     old = "\n".join(line[1:] for line in lines if line[0] != "+")
     new = "\n".join(line[1:] for line in lines if line[0] != "-")
     if not old or any(line[0] not in " +-" for line in lines):
-        return Unclear(path)
+        return Writes(path, None)
     if not any(line[0] != "-" for line in lines):
         old += "\n"  # the lines disappear with their ends
     return Replaces(path, old, new)

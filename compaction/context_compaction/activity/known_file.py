@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from context_compaction.activity.calls import Deletes, FileChange, Replaces, Unclear, Writes
+from context_compaction.activity.calls import Deletes, FileChange, Replaces, Writes
 from context_compaction.activity.shown import ShownLines
 from context_compaction.file_access import DiskFile
 from context_compaction.messages.model import Messages
@@ -142,12 +142,12 @@ class KnownFile:
             case Deletes():
                 self.set_text(None)
                 self.is_deleted = True
-            case Unclear():
-                self.mark_unsure(position)
-                self.is_deleted = False
 
-    def _write(self, position: int, text: str, *, appends: bool) -> None:
-        if not appends or (self.is_deleted and self.unsure_since is None):
+    def _write(self, position: int, text: str | None, *, appends: bool) -> None:
+        if text is None:
+            self.mark_unsure(position)
+            self.is_deleted = False
+        elif not appends or (self.is_deleted and self.unsure_since is None):
             self.set_text(text)
         elif self.text is None or not self.reaches_end:
             self.mark_unsure(position)

@@ -7,7 +7,7 @@ boundary. If the cut is inside the running turn, the user's request stays in ful
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate
 
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
@@ -103,7 +103,14 @@ def _split(message: Message) -> tuple[list[Block], list[Block]]:
 
 def history_of(messages: Messages, cut: CutPoint) -> Messages:
     """Return the messages that the summary replaces, including earlier summaries."""
-    return tuple(_history(messages, cut))
+    history: list[Message] = []
+    if not is_without_history(messages, cut):
+        history += _replaced(messages[cut.history_start : cut.history_end])
+    if cut.request_at is not None:
+        request = messages[cut.request_at]
+        if results := [result for result in tool_results(request) if not result.loads_tools]:
+            history.append(edit_message(request, results))
+    return tuple(history)
 
 
 def is_without_history(messages: Messages, cut: CutPoint) -> bool:
@@ -119,25 +126,12 @@ def is_without_history(messages: Messages, cut: CutPoint) -> bool:
     )
 
 
-def _history(messages: Messages, cut: CutPoint) -> Iterator[Message]:
-    if not is_without_history(messages, cut):
-        yield from _replaced(messages[cut.history_start : cut.history_end])
-    if cut.request_at is not None:
-        request = messages[cut.request_at]
-        if results := [result for result in tool_results(request) if not result.loads_tools]:
-            yield edit_message(request, results)
-
-
 def turn_prefix_of(messages: Messages, cut: CutPoint) -> Messages:
     """Return the messages of the running turn that the checkpoint replaces; may be empty."""
-    return tuple(_turn_prefix(messages, cut))
-
-
-def _turn_prefix(messages: Messages, cut: CutPoint) -> Iterator[Message]:
-    if cut.request_at is not None:
-        if cut.folds_request:
-            yield request_of(messages, cut.request_at)
-        yield from _replaced(messages[cut.request_at + 1 : cut.first_kept])
+    if cut.request_at is None:
+        return ()
+    request = (request_of(messages, cut.request_at),) if cut.folds_request else ()
+    return (*request, *_replaced(messages[cut.request_at + 1 : cut.first_kept]))
 
 
 def request_of(messages: Messages, request_at: int) -> Message:
@@ -156,13 +150,12 @@ def request_of(messages: Messages, request_at: int) -> Message:
 def cut_all(messages: Messages, rules: ProviderRules) -> CutPoint | None:
     """Return the cut after which only an unanswered request stays; None if nothing can be cut."""
     index = len(messages)
-    while index and _survives_cut_all(messages[index - 1]):
+    while index and (
+        placeholders.is_request(messages[index - 1])
+        or preserved_part(messages[index - 1]) is messages[index - 1]
+    ):
         index -= 1
     return _cut_before(messages, index, rules)
-
-
-def _survives_cut_all(message: Message) -> bool:
-    return placeholders.is_request(message) or preserved_part(message) is message
 
 
 def cut_keeping(messages: Messages, rules: ProviderRules, *, keep_messages: int) -> CutPoint | None:
@@ -176,7 +169,7 @@ def _cut_before(messages: Messages, index: int, rules: ProviderRules) -> CutPoin
     while index and not safe[index]:
         index -= 1
     cut = CutPoint(index)
-    return None if all(map(placeholders.is_synthetic, _history(messages, cut))) else cut
+    return None if all(map(placeholders.is_synthetic, history_of(messages, cut))) else cut
 
 
 def find_cut(
@@ -221,7 +214,7 @@ def find_cut(
     is_near = turn_start is not None and tail_tokens[turn_start] >= near_tokens
     index = turn_start if turn_start is not None and is_near else fitting[0]
     cut = CutPoint(index, request_at if request_at is not None and index > request_at else None)
-    replaced = chain(_history(messages, cut), _turn_prefix(messages, cut))
+    replaced = (*history_of(messages, cut), *turn_prefix_of(messages, cut))
     return None if all(map(placeholders.is_synthetic, replaced)) else cut
 
 

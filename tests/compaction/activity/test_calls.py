@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from context_compaction.activity.calls import (
-    Unclear,
     Writes,
     changes_of,
     classify,
@@ -172,4 +171,4 @@ def test_text_about_patches_is_no_patch() -> None:
     call = ToolCall("t", "Write", {"file_path": "prompt.md", "content": text})
     assert changes_of(call, classify(call)) == [Writes("prompt.md", text, False)]
     call = ToolCall("t", "apply_patch", {"input": text})
-    assert changes_of(call, classify(call)) == [Unclear("")]
+    assert changes_of(call, classify(call)) == [Writes("", None)]
