@@ -1,10 +1,17 @@
 """Large outputs are stored in the archive and read back without any change."""
 
 import json
+import re
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from context_compaction import Archive, make_blob, open_archive
+from context_compaction.archive.values import OutputSlice
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.protocol.schemas import ReadArguments
+from mcp_server_compaction.reading.slices import read_part
+from mcp_server_compaction.reading.text_source import open_source
 
 from tests.server.helpers import (
     Era,
@@ -216,3 +223,40 @@ async def test_read_returns_messages_as_exact_json_lines(config: Config) -> None
             if "End of text" in text_of(result, 1):
                 break
     assert [json.loads(line) for line in read.splitlines()] == messages
+
+
+class _Counting:
+    """An archive that counts the bytes that are read from its outputs."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self.bytes_read = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._archive, name)
+
+    async def read_output(self, output_id: str, **part: int) -> OutputSlice:
+        found = await self._archive.read_output(output_id, **part)
+        self.bytes_read += len(found.data)
+        return found
+
+
+async def test_text_that_is_not_ascii_is_read_once(tmp_path: Path) -> None:
+    long_line = "値" * 3_000 + "HIT\n"
+    blob = make_blob((UNICODE + long_line) * 20, tool_name="Bash")
+    size = len(blob.data)
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as opened:
+        await opened.commit("s", blobs=[blob])
+        counting = _Counting(opened)
+        archive = cast("Archive", counting)
+        source = await open_source(archive, blob.output_id)
+        parts = [await source.characters(n, 9_000) for n in range(0, source.size_chars, 9_000)]
+        assert "".join(parts).encode() == blob.data
+        assert counting.bytes_read == size
+        source = await open_source(archive, blob.output_id)
+        arguments = ReadArguments(output_id=blob.output_id, pattern="HIT", context=0)
+        found = (await read_part(source, arguments)).text
+        offsets = [int(number) for number in re.findall(r"offset=(\d+)]", found)]
+        assert all(blob.data.decode()[n : n + 100] in found for n in offsets)
+        assert len(offsets) > 2
+        assert counting.bytes_read < 2 * size
