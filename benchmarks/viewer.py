@@ -24,7 +24,7 @@ from typing import Any
 import anyio
 import httpx2
 from context_compaction import CompactRequest, compact, open_archive, parse
-from mcp_server_compaction.access.access_tokens import LocalToken
+from mcp_server_compaction.access.access_tokens import is_local_token
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.app import reduce_gc
 from mcp_server_compaction.protocol.deps import LazyArchive
@@ -128,7 +128,7 @@ async def viewer(folder: Path) -> AsyncGenerator[httpx2.AsyncClient]:
     """Run the viewer in this process and yield a client with an access token."""
     config = Config(archive_folder=folder, imports_sessions=False)
     archives = LazyArchive(config)
-    app = viewer_app(config, Access(LocalToken(TOKEN), archives.get), archives)
+    app = viewer_app(config, Access(is_local_token(TOKEN), archives.get), archives)
     async with (
         app.router.lifespan_context(app),
         httpx2.AsyncClient(

@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from cachetools import TTLCache
 from context_compaction import AccessToken, Archive, SettingsError
@@ -37,38 +37,30 @@ _CACHED_TOKENS = 10_000
 _MAX_DAYS = 36_500
 
 
-class Verifier(Protocol):
-    """A check of access tokens."""
-
-    async def verify(self, token: str) -> Principal | None:
-        """Return the caller that `token` identifies. None if the token is unknown or expired."""
-        ...
+# Returns the caller that an access token identifies. None if it is unknown or expired.
+Verify: TypeAlias = Callable[[str], Awaitable[Principal | None]]
 
 
-class AnyOf:
-    """A verifier that asks several verifiers and returns the first caller."""
+def any_of(checks: Sequence[Verify]) -> Verify:
+    """Return a check that returns the first caller which any of `checks` finds."""
 
-    def __init__(self, verifiers: Sequence[Verifier]) -> None:
-        self._verifiers = verifiers
-
-    async def verify(self, token: str) -> Principal | None:
-        """See `Verifier.verify`."""
-        for verifier in self._verifiers:
-            if (principal := await verifier.verify(token)) is not None:
+    async def verify(token: str) -> Principal | None:
+        for check in checks:
+            if (principal := await check(token)) is not None:
                 return principal
         return None
 
+    return verify
 
-class LocalToken:
-    """The token in a file that only the user may read."""
 
-    def __init__(self, token: str) -> None:
-        self._token = token.encode("ascii")
+def is_local_token(known: str) -> Verify:
+    """Return the check of the token in a file that only the user may read."""
 
-    async def verify(self, token: str) -> Principal | None:
-        """See `Verifier.verify`."""
-        is_equal = hmac.compare_digest(token.encode("utf-8", "surrogateescape"), self._token)
-        return LOCAL_USER if is_equal else None
+    async def verify(token: str) -> Principal | None:
+        sent = token.encode("utf-8", "surrogateescape")
+        return LOCAL_USER if hmac.compare_digest(sent, known.encode("ascii")) else None
+
+    return verify
 
 
 def ensure_local_token(folder: Path) -> str:
@@ -112,7 +104,7 @@ class StoredTokens:
         self._refused: TTLCache[str, None] = TTLCache(_CACHED_TOKENS, CACHE_SECONDS)
 
     async def verify(self, token: str) -> Principal | None:
-        """See `Verifier.verify`.
+        """See `Verify`.
 
         Raises:
             ArchiveError: The archive cannot be read.

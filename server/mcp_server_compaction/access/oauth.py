@@ -26,7 +26,7 @@ class KeysUnreachableError(Exception):
 
 @dataclass(slots=True)
 class JwtVerifier:
-    """A verifier of tokens of one authorization server, by its published keys, which may rotate.
+    """A check of the tokens of one authorization server, by its published keys, which may rotate.
 
     Attributes:
         issuer: Value of the claim `iss`, the address of the authorization server.
@@ -45,7 +45,7 @@ class JwtVerifier:
     _lock: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def verify(self, token: str) -> Principal | None:
-        """See `Verifier.verify`.
+        """See `Verify`.
 
         Raises:
             KeysUnreachableError: No keys are known, and they cannot be fetched.

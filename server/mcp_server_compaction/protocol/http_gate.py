@@ -17,7 +17,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mcp_server_compaction.access.access_tokens import Verifier
+from mcp_server_compaction.access.access_tokens import Verify
 from mcp_server_compaction.access.audit import audit_refusal
 from mcp_server_compaction.access.oauth import KeysUnreachableError
 from mcp_server_compaction.access.principal import LOCAL_USER, Principal, caller
@@ -82,13 +82,13 @@ class Gate:
     Attributes:
         app: Application that gets admitted requests.
         names: Accepted names of the service.
-        verifier: Check of access tokens. None to admit callers without a token.
+        verify: Check of access tokens. None to admit callers without a token.
         guarded: Paths that need a token.
     """
 
     app: ASGIApp
     names: Names
-    verifier: Verifier | None
+    verify: Verify | None
     guarded: Collection[str] = ()
     _limiters: LRUCache[str, AsyncLimiter] = field(default_factory=lambda: LRUCache(10_000))
     _refusals: AsyncLimiter = field(default_factory=lambda: AsyncLimiter(REFUSALS_PER_MINUTE, 60))
@@ -138,10 +138,10 @@ class Gate:
         """Return the caller, or a refusal if a guarded path is requested without a valid token."""
         path: str = scope["path"]
         is_guarded = any(path == name or path.startswith(f"{name}/") for name in self.guarded)
-        if self.verifier is None or not is_guarded:
+        if self.verify is None or not is_guarded:
             return LOCAL_USER
         try:
-            principal = await self.verifier.verify(bearer_token(Headers(scope=scope)))
+            principal = await self.verify(bearer_token(Headers(scope=scope)))
         except (CompactionError, KeysUnreachableError) as error:
             # The reason is only logged, because this caller must not learn where the archive is.
             _logger.warning("A token could not be checked: %s", error)

@@ -27,11 +27,11 @@ from starlette.types import ASGIApp
 
 from mcp_server_compaction.access.access_tokens import (
     TOKEN_FILE,
-    AnyOf,
-    LocalToken,
     StoredTokens,
-    Verifier,
+    Verify,
+    any_of,
     ensure_local_token,
+    is_local_token,
 )
 from mcp_server_compaction.access.audit import write_audit
 from mcp_server_compaction.access.oauth import JwtVerifier
@@ -104,7 +104,7 @@ def serve_pages(config: Config, *, port: int, opens: bool) -> None:
     listener.listen()  # so that the browser can connect before the server is ready
     names, address = _local_names(listener), _address_of(listener)
     archives = LazyArchive(config)
-    access = Access(LocalToken(ensure_local_token(config.archive_folder)), archives.get)
+    access = Access(is_local_token(ensure_local_token(config.archive_folder)), archives.get)
     place = f"{address} (opened in your browser)"
     if not (opens and webbrowser.open(f"{address}/enter/{access.new_entry()}")):
         place = f"{address}/enter/{access.new_entry()} (open this in a browser; it works once)"
@@ -125,15 +125,15 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
     if service.audit_log is not None:
         write_audit(service.audit_log)
     archives = LazyArchive(config)
-    verifier: Verifier | None = None
+    verify: Verify | None = None
     if names.hosts is not None or token is not None:
-        verifiers: list[Verifier] = [StoredTokens(archives.get)]
+        checks: list[Verify] = [StoredTokens(archives.get).verify]
         if token is not None:
-            verifiers.insert(0, LocalToken(token))
+            checks.insert(0, is_local_token(token))
         if (issuer := service.oauth_issuer) is not None:
             keys_url, claim = service.oauth_jwks_url, service.oauth_tenant_claim
-            verifiers.append(JwtVerifier(issuer, service.audience, keys_url, claim))
-        verifier = AnyOf(verifiers)
+            checks.append(JwtVerifier(issuer, service.audience, keys_url, claim).verify)
+        verify = any_of(checks)
     server = build_server(config, archives.get)
     server.middleware.append(measured)
     protocol = server.streamable_http_app(
@@ -146,7 +146,7 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
         max_sessions=1_000,
         streamable_http_path=MCP_PATH,
     )
-    viewer = viewer_app(config, Access(verifier, archives.get), archives)
+    viewer = viewer_app(config, Access(verify, archives.get), archives)
     readiness = Readiness(archives.get)
 
     @asynccontextmanager
@@ -173,7 +173,7 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
     if service.oauth_issuer is not None:
         routes.append(Route(f"{METADATA_PATH}{MCP_PATH}", JSONResponse(_metadata(service))))
     served = Starlette(routes=[*routes, Mount("/", viewer)], lifespan=lifespan)
-    return Gate(served, names, verifier, guarded=[MCP_PATH, METRICS_PATH])
+    return Gate(served, names, verify, guarded=[MCP_PATH, METRICS_PATH])
 
 
 def _metadata(service: Service) -> dict[str, Any]:

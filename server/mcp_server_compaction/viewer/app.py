@@ -21,7 +21,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as ASGIScope
 
-from mcp_server_compaction.access.access_tokens import StoredTokens, Verifier, create_cookie
+from mcp_server_compaction.access.access_tokens import StoredTokens, Verify, create_cookie
 from mcp_server_compaction.access.audit import audit
 from mcp_server_compaction.access.oauth import KeysUnreachableError
 from mcp_server_compaction.access.principal import LOCAL_USER, Principal, Scope, caller
@@ -64,14 +64,12 @@ class Access:
     """Access control by tokens and cookies.
 
     Args:
-        verifier: Checks tokens. None admits every caller (on a Unix socket).
+        verify: Checks tokens. None admits every caller (on a Unix socket).
         archive: Returns the archive, which stores the cookies.
     """
 
-    def __init__(
-        self, verifier: Verifier | None, archive: Callable[[], Awaitable[Archive]]
-    ) -> None:
-        self._verifier = verifier
+    def __init__(self, verify: Verify | None, archive: Callable[[], Awaitable[Archive]]) -> None:
+        self._verify = verify
         self._archive = archive
         self._cookies = StoredTokens(archive)
         self._entry_keys: set[str] = set()
@@ -91,17 +89,17 @@ class Access:
 
     async def log_in(self, token: str) -> str | None:
         """Exchange an access token for a cookie. None if the token is wrong."""
-        principal = None if self._verifier is None else await self._verifier.verify(token)
+        principal = None if self._verify is None else await self._verify(token)
         if principal is None:
             return None
         return await create_cookie(await principal.own_archive(await self._archive()), principal)
 
     async def caller(self, request: Request) -> Principal | None:
         """Return the caller, or None if the request has no valid token or cookie."""
-        if self._verifier is None:
+        if self._verify is None:
             return LOCAL_USER
         if token := bearer_token(request.headers):
-            return await self._verifier.verify(token)
+            return await self._verify(token)
         return await self._cookies.verify(request.cookies.get(_cookie_name(request), ""))
 
     def has_safe_origin(self, request: Request) -> bool:

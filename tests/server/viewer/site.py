@@ -11,7 +11,7 @@ import httpx2
 from context_compaction.archive.opening import open_archive
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
-from mcp_server_compaction.access.access_tokens import LocalToken
+from mcp_server_compaction.access.access_tokens import is_local_token
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.deps import LazyArchive
 from mcp_server_compaction.viewer.app import Access, viewer_app
@@ -57,7 +57,7 @@ class Site:
 async def running_site(config: Config) -> AsyncGenerator[Site]:
     """Run a viewer of the archive in `config`."""
     archives = LazyArchive(config)
-    access = Access(LocalToken(TOKEN), archives.get)
+    access = Access(is_local_token(TOKEN), archives.get)
     app = viewer_app(config, access, archives)
     headers = {"Authorization": f"Bearer {TOKEN}"}
     with anyio.fail_after(150):
