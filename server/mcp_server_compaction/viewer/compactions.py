@@ -28,7 +28,7 @@ from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.viewer.blocks import ViewContext
 from mcp_server_compaction.viewer.changes import KINDS, Row, row_views, rows_of, single_rows
 from mcp_server_compaction.viewer.formatting import counted_model, receipt_sentences
-from mcp_server_compaction.viewer.marks import is_compaction, undone_times
+from mcp_server_compaction.viewer.marks import is_compaction, newest_receipt, undone_times
 from mcp_server_compaction.viewer.web import Page, PageRequest, number_field
 
 _ROWS_PER_PART = 60
@@ -191,8 +191,7 @@ async def undo(request: PageRequest) -> Page | Response:
     number = request.http.path_params.get("number")
     info = await request.archive.session_info(session_id)
     form = await request.form()
-    receipts = await request.archive.receipts(session_id)
-    newest: JsonObject = next(filter(is_compaction, reversed(receipts)), JsonObject())
+    newest = await newest_receipt(request.archive, session_id, "compacted")
     window = number_field(form, "window") or newest.get("context_window")
     format, context = await request.archive.context(session_id)
     undo_request = CompactRequest(
@@ -217,9 +216,8 @@ async def undo(request: PageRequest) -> Page | Response:
 async def undone(request: PageRequest) -> Page:
     """`/sessions/ID/undone`: the newest undo of a session, and how to continue from it."""
     info = await request.archive.session_info(request.path("session_id"))
-    receipts = await request.archive.receipts(info.session_id)
-    receipt = next((r for r in reversed(receipts) if r.get("status") == "undone"), None)
-    document = {"session_id": info.session_id, "receipt": receipt}
+    receipt = await newest_receipt(request.archive, info.session_id, "undone")
+    document = {"session_id": info.session_id, "receipt": receipt or None}
     return Page("undone.html", document, {"info": info, "hosts": tuple(RESUME_FORMATS)})
 
 

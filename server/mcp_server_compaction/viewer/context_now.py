@@ -34,7 +34,7 @@ from context_compaction import (
 from mcp_server_compaction.reading.plain_text import block_text
 from mcp_server_compaction.viewer.blocks import parsed, single_line
 from mcp_server_compaction.viewer.formatting import counted_model, receipt_sentences
-from mcp_server_compaction.viewer.marks import is_compaction
+from mcp_server_compaction.viewer.marks import newest_receipt
 from mcp_server_compaction.viewer.web import Page, PageRequest, number_field
 
 # Kinds of content with their names, in the order of the page's bar chart.
@@ -79,8 +79,7 @@ async def context_now(request: PageRequest) -> Page:
     The page contains a form. Browsers then request `part=counted`, because counting takes time.
     """
     info = await request.archive.session_info(request.path("session_id"))
-    receipts = await request.archive.receipts(info.session_id)
-    receipt = next(filter(is_compaction, reversed(receipts)), JsonObject())
+    receipt = await newest_receipt(request.archive, info.session_id, "compacted")
     policy = request.query.get("policy") or receipt.get("policy") or request.config.policy
     if policy not in POLICIES:
         raise QueryError(f"Unknown policy {policy[:60]!r}. Available: {', '.join(POLICIES)}.")

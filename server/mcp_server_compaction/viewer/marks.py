@@ -60,6 +60,17 @@ def is_compaction(receipt: JsonObject) -> bool:
     return receipt.get("status") == "compacted"
 
 
+async def newest_receipt(archive: Archive, session_id: str, status: str) -> JsonObject:
+    """Return the newest receipt with a status; empty if there is none. Reads the newest first."""
+    count = 1
+    while True:
+        receipts = await archive.receipts(session_id, after=-count)
+        found = next((r for r in reversed(receipts) if r.get("status") == status), None)
+        if found is not None or len(receipts) < count:
+            return found or {}
+        count *= 8
+
+
 def undone_times(stored: Sequence[StoredReceipt]) -> dict[int, float]:
     """Return the numbers of undone receipts, each with the Unix time of the undo.
 

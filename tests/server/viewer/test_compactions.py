@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.viewer.changes import rows_of
+from mcp_server_compaction.viewer.marks import newest_receipt
 
 from tests.server.viewer.site import Site, running_site
 from tests.support.story import story
@@ -190,3 +191,28 @@ async def test_repairs_are_listed_with_their_number(config: Config) -> None:
         assert "0: only repairs" in page
         assert 'href="/sessions/broken/compactions/1"' in page
         assert (await site.http.get("/sessions/broken/compactions/0")).status_code == 404
+
+
+@pytest.mark.parametrize(("position", "max_read"), [(299, 1), (295, 10), (0, 1_000), (None, 1_000)])
+async def test_newest_receipt_is_found_from_the_end(
+    tmp_path: Path, position: int | None, max_read: int
+) -> None:
+    receipts = [{"n": n, "status": "unchanged"} for n in range(300)]
+    expected: dict[str, Any] = {}
+    if position is not None:
+        expected = {"n": position, "status": "undone"}
+        receipts[position] = expected
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        for receipt in receipts:
+            await archive.commit("s", receipt=receipt)
+        read_all, read_count = archive.receipts, 0
+
+        async def counting(*arguments: Any, **options: Any) -> Any:
+            nonlocal read_count
+            found = await read_all(*arguments, **options)
+            read_count += len(found)
+            return found
+
+        archive.receipts = counting  # type: ignore[method-assign]
+        assert await newest_receipt(archive, "s", "undone") == expected
+    assert read_count <= max_read
