@@ -22,8 +22,8 @@ _FRAME = ("<file", "<content", "<path", "<output", "Here's the ", "Content of ",
           "File: ", "[Path '", "[File: ")  # fmt: skip
 _NOTICE = ("[", "(", "...", "…", "<response clipped>")
 _CUT = re.compile(
-    r"truncat|omitted|elided|removed|clipped|more lines?\b|lines? (?:not shown|left|above|below)"
-    r"|has more|use '?(?:offset|start_line)",
+    r"truncat|omitted|elided|removed|clipped|cleared|trimmed|pruned"
+    r"|more lines?\b|lines? (?:not shown|left|above|below)|has more|use '?(?:offset|start_line)",
     re.IGNORECASE,
 )
 # Lines with which Oh My Pi marks folded code and Gemini CLI marks a part of a file.
@@ -90,6 +90,18 @@ def without_reminder(text: str) -> str:
 def is_cut(text: str) -> bool:
     """Whether a host has removed something from the middle of `text`."""
     return "tokens truncated…" in text or any(map(_is_notice, text.split("\n")))
+
+
+def is_shortened(text: str, whole: str) -> bool:
+    """Whether `text` consists of parts of `whole` and of notices that the host left out the rest.
+
+    Without a notice, it may be the result of another run.
+    """
+    lines = [line.strip() for line in text.splitlines()]
+    is_gap = [_is_notice(line) for line in lines]
+    return any(is_gap) and all(
+        gap or line in whole for line, gap in zip(lines, is_gap, strict=True)
+    )
 
 
 def numbered_lines(text: str) -> ShownLines | None:

@@ -7,22 +7,40 @@ that starts with the messages of that branch continues from the context instead.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias
 
 from context_compaction.archive.histories import HistoryTree, MissingHistoryError, Node
 from context_compaction.archive.records import LinePlace, LoggedRecord
+from context_compaction.archive.rewrites import has_same_request, said_in
 from context_compaction.archive.values import NO_SEQ, ContextEntry
 from context_compaction.messages.history_hash import ROOT, chain_hashes
+from context_compaction.messages.model import Message
 
 # A list may continue from any of the newest contexts, because agents may share a session.
 _TRIED_CONTEXTS = 4
 # Most messages that a host adds, removes or rewrites between two calls. Different conversations may
 # have fewer equal messages by chance.
 _MAX_CHANGES = 3
-_HOST_ROLES = ("user", "system")  # assistant messages and tool results are never changed by a host
-# Whether the user typed the same words in an archived message and in a message of the list, given
-# the number of the first and the index of the second.
-SameWords: TypeAlias = Callable[[int, int], bool]
+_HOST_ROLES = ("user", "system")  # a host may add, remove or change only these messages
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedList:
+    """A list whose start a stored context may replace.
+
+    Attributes:
+        contents: Content hashes of the messages.
+        chain: Chain hashes of the messages.
+        roles: Returns the roles of the messages.
+        message: Returns the message at an index.
+        archived: Returns the archived message with a number. Both functions return None if the
+            message cannot be read.
+    """
+
+    contents: Sequence[str]
+    chain: Sequence[str]
+    roles: Callable[[], Sequence[str]]
+    message: Callable[[int], Message | None]
+    archived: Callable[[int], Message | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,26 +130,24 @@ class StoredContexts:
         """Return all contexts, newest first."""
         return sorted(self.all.values(), key=lambda stored: -stored.number)
 
-    def match(
-        self,
-        contents: Sequence[str],
-        chain: Sequence[str],
-        roles: Callable[[], Sequence[str]],
-        same_words: SameWords = lambda _number, _index: False,
-    ) -> ContextMatch | None:
+    def match(self, given: ComparedList) -> ContextMatch | None:
         """Return the context that replaces the start of a list.
 
-        None if no context does, or if the list already contains the context.
-
-        Args:
-            contents: Content hashes of the messages.
-            chain: Chain hashes of the messages.
-            roles: Returns the roles of the messages.
-            same_words: Says whether a rewritten request has the same words of the user.
+        None if no context does, or if the list already contains the context. A list that starts
+        with the originals of a context may also be a changed list of a newer context.
         """
-        match = self._match_start(contents, chain)
-        if match is None and self.by_history:
-            return self._match_changed_list(contents, chain, roles(), same_words)
+        match = self._match_start(given.contents, given.chain)
+        oldest = -1 if match is None else match.stored.number
+        newer = {s.number: s for s in self.by_history.values() if s.number > oldest}
+        for number in sorted(newer, reverse=True)[:_TRIED_CONTEXTS]:
+            if newer[number].is_undo:
+                if self._align(self._originals(newer[number].end), given):
+                    return None  # the older contexts of this list were undone
+                continue
+            for history in newer[number].histories:
+                changed = self._match_changed(newer[number], history, given)
+                if changed is not None:
+                    return changed
         return match
 
     def _match_start(self, contents: Sequence[str], chain: Sequence[str]) -> ContextMatch | None:
@@ -161,47 +177,18 @@ class StoredContexts:
                 break
         return None
 
-    def _match_changed_list(
-        self,
-        contents: Sequence[str],
-        chain: Sequence[str],
-        roles: Sequence[str],
-        same_words: SameWords,
-    ) -> ContextMatch | None:
-        """Return the context of a list in which the host changed own messages.
-
-        Hosts add a reminder or the time for one call only, and rewrite their system messages, the
-        first message, or their own text next to the user's last words. At most `_MAX_CHANGES` such
-        changes are accepted. Every assistant message and every tool result of the originals must be
-        in the list, because a context may describe any of them, and another conversation must not
-        read that.
-        """
-        newest = {stored.number: stored for stored in self.by_history.values()}
-        for number in sorted(newest, reverse=True)[:_TRIED_CONTEXTS]:
-            if newest[number].is_undo:
-                undone = self._originals(newest[number].end)
-                if self._align(undone, contents, roles, same_words):
-                    return None  # the older contexts of this list were undone
-                continue
-            for history in newest[number].histories:
-                indexes = self._align(self._originals(history), contents, roles, same_words)
-                match = self._match_changed(newest[number], history, indexes, contents, chain)
-                if match is not None:
-                    return match
-        return None
-
     def _match_changed(
-        self,
-        stored: StoredContext,
-        history: str,
-        indexes: Sequence[int | None],
-        contents: Sequence[str],
-        chain: Sequence[str],
+        self, stored: StoredContext, history: str, given: ComparedList
     ) -> ContextMatch | None:
-        entries, names = stored.entries, stored.names
-        made = {name for name, entry in zip(names, entries, strict=True) if entry.seq == NO_SEQ}
-        originals = self._originals(history)
-        if not indexes or not made.isdisjoint(chain):
+        """Return the match of a context with a list whose host changed some messages."""
+        entries, originals = stored.entries, self._originals(history)
+        made = {
+            name for name, entry in zip(stored.names, entries, strict=True) if entry.seq == NO_SEQ
+        }
+        if not made.isdisjoint(given.chain):
+            return None
+        indexes = self._align(originals, given)
+        if not indexes:
             return None
         tail = _tail_entries(entries, originals)
         replaced_count = len(originals) - len(tail)
@@ -210,16 +197,21 @@ class StoredContexts:
             (number for number, (entry, node) in enumerate(pairs) if entry.seq != node.seq),
             min(len(entries), replaced_count),
         )
-        lead = indexes[stored_lead] if stored_lead < len(indexes) else None
+        lead = next((index for index in indexes[stored_lead:] if index is not None), None)
         before = [index for index in indexes[:replaced_count] if index is not None]
         if lead is None or (replaced_count and not before):
             return None
         # A compaction that only cleared results kept all messages, so none precedes the kept ones.
         count = before[-1] + 1 if before else lead
         number, entry_count = replaced_count, len(entries)
+        roles = self.tree.roles_of(originals)
         for entry_index in tail:
-            # The list has its own messages from the first change on.
-            if indexes[number] != count or contents[count] != originals[number].content:
+            # The list has its own messages from the first change on. But a shortened result or
+            # answer stays, because its original still says the same.
+            is_edited = entries[entry_index].seq == NO_SEQ and roles[number] not in _HOST_ROLES
+            if indexes[number] != count or not (
+                is_edited or given.contents[count] == originals[number].content
+            ):
                 entry_count = entry_index
                 break
             count, number = count + 1, number + 1
@@ -227,22 +219,24 @@ class StoredContexts:
         if is_plain and entry_count == number:
             return None  # only messages that the context did not change are left
         # The entries keep their stored names, because no list with the new start was stored.
-        heads = (*chain[:lead], *names[stored_lead:entry_count])
+        heads = (*given.chain[:lead], *stored.names[stored_lead:entry_count])
         return ContextMatch(count, stored, heads, lead, stored_lead, entry_count)
 
-    def _align(
-        self,
-        originals: Sequence[Node],
-        contents: Sequence[str],
-        roles: Sequence[str],
-        same_words: SameWords,
-    ) -> list[int | None]:
+    def _align(self, originals: Sequence[Node], given: ComparedList) -> list[int | None]:
         """Return the index of each original in a list, or None for one that the host removed.
 
-        Empty if anything but the host's own messages differs, or if too much differs.
+        Hosts add a reminder or the time for one call only, and rewrite their system messages, the
+        first message, or their own text next to the user's last words. At most `_MAX_CHANGES` such
+        changes are accepted. Hosts also rewrite messages without changing what they say. Everything
+        that the assistant and the tools said must be in the list, because a context may describe
+        any of it, and another conversation must not read that.
+
+        Returns:
+            An empty list if anything but the host's own messages differs, or if too much differs.
         """
         if not originals:
             return []
+        contents, roles = given.contents, given.roles()
         own_roles = self.tree.roles_of(originals)
         first = next((number for number, role in enumerate(own_roles) if role != "system"), 0)
         # After this message, the host may have removed or rewritten any of its messages.
@@ -261,6 +255,13 @@ class StoredContexts:
                 indexes.append(index)
                 index += 1
                 continue
+            archived = self._archived(originals[number], given)
+            message = given.message(index) if here else None
+            has_original, has_message = said_in(archived, message)
+            if has_original or has_message:
+                indexes += [index if has_message else None] * has_original
+                index += has_message
+                continue
             changes += 1
             is_hosts = own_roles[number] in _HOST_ROLES
             is_rewritten = next_known == following
@@ -271,7 +272,7 @@ class StoredContexts:
             elif is_rewritten and (
                 own_roles[number] == "system"
                 or number == first
-                or (number == last_request and same_words(originals[number].seq, index))
+                or (number == last_request and has_same_request(archived, message))
             ):
                 indexes.append(index)
                 index += 1
@@ -281,9 +282,18 @@ class StoredContexts:
             return []
         # If the first message differs too, more of the list has to be evidence for the match.
         start = indexes[first]
-        is_same_start = start is not None and contents[start] == known[first]
+        is_same_start = start is not None and (
+            contents[start] == known[first]
+            or all(said_in(self._archived(originals[first], given), given.message(start)))
+        )
         unchanged = len(known) - changes
         return indexes if unchanged >= (changes if is_same_start else _MAX_CHANGES) else []
+
+    def _archived(self, node: Node, given: ComparedList) -> Message | None:
+        """Return the archived message of a node; None if this library wrote or edited it."""
+        archived = self.tree.messages.get(node.seq)
+        is_own = archived is not None and archived.content == node.content
+        return given.archived(node.seq) if is_own else None
 
     def _originals(self, history: str) -> list[Node]:
         try:
@@ -291,7 +301,9 @@ class StoredContexts:
         except MissingHistoryError:
             return []
 
-    def current(self) -> tuple[list[tuple[str, Node]], ContextMatch | None]:
+    def current(
+        self, archived: Callable[[int], Message | None]
+    ) -> tuple[list[tuple[str, Node]], ContextMatch | None]:
         """Return the newest list with its chain hashes, and the context that replaces its start.
 
         That is the branch that was extended last, or the list of a newer compaction with all that
@@ -308,8 +320,14 @@ class StoredContexts:
             head = newest.end
         nodes = self.tree.path(next(iter(ends), head))
         contents = [node.content for _, node in nodes]
-        roles = partial(self.tree.roles_of, [node for _, node in nodes])
-        return nodes, self.match(contents, chain_hashes(contents), roles)
+        listed = ComparedList(
+            contents,
+            chain_hashes(contents),
+            partial(self.tree.roles_of, [node for _, node in nodes]),
+            lambda index: archived(nodes[index][1].seq),
+            archived,
+        )
+        return nodes, self.match(listed)
 
 
 def _tail_entries(entries: Sequence[ContextEntry], originals: Sequence[Node]) -> list[int]:

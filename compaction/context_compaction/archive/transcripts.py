@@ -5,6 +5,7 @@ All functions block. The archive ensures that only one thread at a time works on
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from context_compaction import errors
@@ -32,8 +33,9 @@ from context_compaction.archive.values import (
     SessionInfo,
     StoredReceipt,
 )
+from context_compaction.formats import FORMATS
 from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hashes
-from context_compaction.messages.model import JsonObject
+from context_compaction.messages.model import JsonObject, Message
 from context_compaction.request import check_session_id
 
 T = TypeVar("T")
@@ -75,7 +77,7 @@ class TranscriptStore(Generic[S]):
             limit: Maximum number of messages.
         """
         state = self.existing(session_id)
-        nodes, match = state.contexts.current()
+        nodes, match = state.contexts.current(partial(self.parsed, state))
         start, stop = (match.lead, match.message_count) if match else (0, 0)
         entries = self._entries(state, [*nodes[:start], *nodes[stop:]])
         if match is not None:
@@ -88,8 +90,8 @@ class TranscriptStore(Generic[S]):
 
         No message is read. With redaction it is the hash of the list before redaction.
         """
-        contexts = self.existing(session_id).contexts
-        nodes, match = contexts.current()
+        state = self.existing(session_id)
+        nodes, match = state.contexts.current(partial(self.parsed, state))
         contents = [node.content for _, node in nodes]
         if match is not None:
             entries = match.stored.entries[match.stored_lead : match.entry_count]
@@ -348,6 +350,13 @@ class TranscriptStore(Generic[S]):
                 "Pass the whole message list again, which stores the message again."
             )
         return self.sessions.bodies(state, [node.place for node in nodes if node is not None])
+
+    def parsed(self, state: S, seq: int) -> Message | None:
+        """Return the message with a number; None if it cannot be read."""
+        try:
+            return FORMATS[state.messages[seq].format].parse_message(self.raws(state, [seq])[0], 0)
+        except (KeyError, errors.ArchiveDamagedError, errors.InvalidMessageError):
+            return None
 
     def body(self, state: S, place: LinePlace) -> Any:
         """Return the body of the record at a position."""

@@ -3,17 +3,17 @@
 All functions block. The archive ensures that only one thread at a time works on a session.
 """
 
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from math import isfinite
 from operator import itemgetter
 from typing import Any, TypeAlias
 
 from context_compaction import errors
+from context_compaction.archive.contexts import ComparedList
 from context_compaction.archive.documents import told_by_output
 from context_compaction.archive.histories import Placed
 from context_compaction.archive.records import (
@@ -42,8 +42,6 @@ from context_compaction.redaction import check_no_secret, redact_blob, redact_js
 from context_compaction.request import check_session_id
 
 _Store: TypeAlias = TranscriptStore[Any]
-
-_ELEMENT = re.compile(r"<([a-z][\w-]{0,40})>.*?</\1>", re.DOTALL | re.IGNORECASE)
 # Content hashes of messages that are stored unchanged, and "" for others; by `json_key` and whether
 # secrets are removed. A list is passed again at every turn, and searching it for secrets is slow.
 _unchanged: RecentCache[str] = RecentCache()
@@ -127,8 +125,12 @@ def append(
 
 
 def _is_stray(result: AppendResult, least_shared: int) -> bool:
-    """Whether a list is a new branch that shares fewer than `least_shared` messages."""
-    return result.forks_at is not None and result.forks_at < least_shared
+    """Whether a list is a new branch that shares fewer than `least_shared` messages.
+
+    A list that is recognized in spite of its changes is none.
+    """
+    is_known = result.forks_at is None or result.matched_context is not None
+    return not is_known and (result.forks_at or 0) < least_shared
 
 
 @dataclass(slots=True)
@@ -238,19 +240,18 @@ class _GivenList:
         """
         messages = self._messages
 
-        def same_words(seq: int, index: int) -> bool:
-            try:
-                raw = self._store.raws(state, [seq])[0]
-                stored = FORMATS[self._format].parse_message(raw, 0)
-            except (errors.ArchiveDamagedError, errors.InvalidMessageError):
-                return False
-            return _typed_words(stored) == _typed_words(messages[index])
-
-        match = state.contexts.match(contents, chain, lambda: [*map(role_of, messages)], same_words)
+        given = ComparedList(
+            contents,
+            chain,
+            lambda: [*map(role_of, messages)],
+            lambda index: messages[index],
+            cache(partial(self._store.parsed, state)),
+        )
+        match = state.contexts.match(given)
         if match is None:
             return None
         sources = [message.source for message in messages]
-        given = dict(zip(zip(seqs, contents, strict=True), sources, strict=True))
+        raws = dict(zip(zip(seqs, contents, strict=True), sources, strict=True))
         entries = [
             ContextEntry(seq, source or {})
             for seq, source in zip(seqs, sources[: match.lead], strict=False)
@@ -258,7 +259,7 @@ class _GivenList:
         try:
             for entry in self._store.entries_of_match(state, match):
                 if entry.seq != NO_SEQ:
-                    raw = given.get((entry.seq, entry.content))
+                    raw = raws.get((entry.seq, entry.content))
                     raw = self._store.raws(state, [entry.seq])[0] if raw is None else raw
                     entry = ContextEntry(entry.seq, raw, entry.source_seq)
                 entries.append(entry)
@@ -326,13 +327,6 @@ def _check_id(store: _Store, session_id: str) -> None:
     check_session_id(session_id)
     if store.redacts:
         check_no_secret(session_id)
-
-
-def _typed_words(message: Message) -> str:
-    """Return the words that the user typed in a message, without elements of a host."""
-    text = user_text(message)
-    is_short = len(text) <= 20_000  # of a longer text the search could take long
-    return (_ELEMENT.sub("", text) if is_short else text).strip()
 
 
 def _timestamp(message: Message, now_seconds: float) -> float:

@@ -351,7 +351,8 @@ async def append_to_session(
     session_id = ""
     for session_id in _possible_ids(messages):
         appended = await append(session_id, messages, least_shared=least_shared)
-        if appended.forks_at is None or appended.forks_at >= least_shared:
+        is_known = appended.forks_at is None or appended.matched_context is not None
+        if is_known or (appended.forks_at or 0) >= least_shared:
             return session_id, appended
     return session_id, await append(session_id, messages)
 
