@@ -248,7 +248,7 @@ def page_of(index: SearchIndex, query: Query) -> SearchPage:
 
     def page(connection: sqlite3.Connection) -> SearchPage:
         rows_of = partial(IndexRows, index, connection)
-        return words_page(query, rows_of(allowed), rows_of(allowed.everything), no_check)
+        return words_page(query, allowed, rows_of, no_check)
 
     async def on_rows(work: Callable[[RowsOf], T], check: Check) -> T:  # noqa: ARG001 - no limit
         return index.run(lambda connection: work(partial(IndexRows, index, connection)))

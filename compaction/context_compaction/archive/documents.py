@@ -215,10 +215,6 @@ def _cut(text: str, start: int, stop: int) -> int:
     return text.rfind("\n", start, stop) + 1 or text.rfind(" ", start, stop) + 1 or stop
 
 
-def _utf8_length(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
-
-
 def parts_of_records(
     records: Iterable[tuple[JsonObject, str]], blobs: Blobs
 ) -> Iterator[list[IndexedPart]]:
@@ -244,7 +240,8 @@ def parts_of_records(
                     info_of(head, ""), parse_body(body, blobs.get), blobs
                 ).read_all()
                 called = [*paths.get(head["call"], ())]
-                parts = text_parts(decode_text(data) or "", _utf8_length)
+                text = decode_text(data) or ""
+                parts = text_parts(text, lambda part: len(part.encode("utf-8", "surrogatepass")))
                 is_own = is_own_tool(head["tool"] or "")
             else:
                 called, parts, is_own = [], iter(()), False

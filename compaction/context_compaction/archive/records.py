@@ -36,6 +36,7 @@ import re
 from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -44,7 +45,7 @@ from typing import Any
 import zstandard
 
 from context_compaction.archive.values import OutputInfo, OutputSlice
-from context_compaction.errors import ArchiveDamagedError, QueryError, SettingsError
+from context_compaction.errors import ArchiveDamagedError, NotFoundError, QueryError, SettingsError
 from context_compaction.messages import model
 from context_compaction.messages.edits import OUTPUT_ID_HEX_DIGITS, OUTPUT_ID_PREFIX, Blob
 from context_compaction.messages.model import JsonObject, Message, is_list, is_object, utf8_json
@@ -250,8 +251,8 @@ class Blobs(ABC):
         """
 
     @abstractmethod
-    def _packed(self, digest: str) -> bytes:
-        """Return the stored form of a blob; raise `NotFoundError` if it is missing."""
+    def _packed(self, digest: str) -> bytes | None:
+        """Return the stored form of a blob; None if it is missing."""
 
     @abstractmethod
     def _label(self, digest: str) -> str:
@@ -264,19 +265,19 @@ class Blobs(ABC):
             NotFoundError: The blob is missing.
             ArchiveDamagedError: The content does not match its digest.
         """
-        packed = self._packed(digest)
-        try:
+        packed, data = self._packed(digest), None
+        if packed is None:
+            raise NotFoundError(
+                f"The archive's {self._label(digest)} is missing. Restore it from a backup."
+            )
+        with suppress(zstandard.ZstdError):
             data = zstandard.ZstdDecompressor().decompress(packed)
-        except zstandard.ZstdError as error:
-            raise self._damage_error(digest, "it cannot be decompressed") from error
-        if sha256(data).hexdigest() != digest:
-            raise self._damage_error(digest, "its content does not match its hash")
+        if data is None or sha256(data).hexdigest() != digest:
+            raise ArchiveDamagedError(
+                f"The archive's {self._label(digest)} is damaged: its content does not match its "
+                "hash. Restore it from a backup."
+            )
         return data
-
-    def _damage_error(self, digest: str, problem: str) -> ArchiveDamagedError:
-        return ArchiveDamagedError(
-            f"The archive's {self._label(digest)} is damaged: {problem}. Restore it from a backup."
-        )
 
 
 def pack(data: bytes) -> bytes:
@@ -313,7 +314,7 @@ def figures_of(blob: Blob) -> JsonObject:
         "sha256": sha256(blob.data).hexdigest(),
         "bytes": len(blob.data),
         "chars": len(blob.data) if text is None else len(text),
-        "lines": count_lines(blob.data),
+        "lines": blob.data.count(b"\n") + (blob.data[-1:] not in (b"", b"\n")),
     }
 
 
@@ -344,11 +345,6 @@ def decode_text(data: bytes) -> str | None:
         return data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         return None
-
-
-def count_lines(data: bytes) -> int:
-    """Return the number of lines in `data`; 0 if it is empty."""
-    return data.count(b"\n") + (not data.endswith(b"\n")) if data else 0
 
 
 def info_of(head: JsonObject, session_id: str) -> OutputInfo:

@@ -28,6 +28,7 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from itertools import groupby
@@ -46,7 +47,7 @@ from context_compaction.archive.records import (
     pack,
     parse_body,
 )
-from context_compaction.errors import ArchiveDamagedError, NotFoundError
+from context_compaction.errors import ArchiveDamagedError
 from context_compaction.messages.model import JsonObject
 from context_compaction.system import FOLDER_MODE, status_of, sync_folder
 
@@ -312,15 +313,11 @@ class BlobStore(Blobs):
             sync_folder(folder.parent)  # also if another process has created the folder
             self._durable.add(folder)
 
-    def _packed(self, digest: str) -> bytes:
+    def _packed(self, digest: str) -> bytes | None:
         path = self._path(digest)
-        with durable_files.explaining(path, "Reading"):
-            try:
-                return path.read_bytes()
-            except FileNotFoundError:
-                raise NotFoundError(
-                    f"The archive's file {path} is missing. Restore it from a backup."
-                ) from None
+        with durable_files.explaining(path, "Reading"), suppress(FileNotFoundError):
+            return path.read_bytes()
+        return None
 
     def _label(self, digest: str) -> str:
         return f"file {self._path(digest)}"

@@ -7,7 +7,7 @@ only what was written since is read.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -105,19 +105,12 @@ def _delete(root: Path, keys: Sequence[str], references: BlobReferences) -> int:
                 log.notify_searchers(folder)
             references.by_session.pop(key, None)
         system.sync_folder(trash)
-        freed += _remove_unreferenced(root, set[str]().union(*references.by_session.values()))
+        referenced = set[str]().union(*references.by_session.values())
+        for path in (root / "blobs").glob("??/*"):  # also temporary files
+            if path.suffix != ".zst" or path.stem not in referenced:
+                freed += path.stat().st_size
+                system.delete_file(path)
         system.delete_folder(trash)
-    return freed
-
-
-def _remove_unreferenced(root: Path, digests: Iterable[str]) -> int:
-    """Remove temporary files and all blobs except `digests`; return the bytes freed."""
-    referenced = {f"{digest}.zst" for digest in digests}
-    freed = 0
-    for path in (root / "blobs").glob("??/*"):
-        if path.name not in referenced:
-            freed += path.stat().st_size
-            system.delete_file(path)
     return freed
 
 

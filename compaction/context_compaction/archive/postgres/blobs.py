@@ -136,12 +136,10 @@ class TenantBlobs(Blobs):
         data = self.stored_here.get(digest)
         return super().get(digest) if data is None else data
 
-    def _packed(self, digest: str) -> bytes:
+    def _packed(self, digest: str) -> bytes | None:
         row = self._row(digest)
         if row is None:
-            raise NotFoundError(
-                f"The archive's {self._label(digest)} is missing. Restore it from a backup."
-            )
+            return None
         data, key = row
         return data or open_objects(self._objects).read(str(key))
 

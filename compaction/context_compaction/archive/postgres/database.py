@@ -201,9 +201,11 @@ class Database:
             with self._pool.connection(CONNECTION_SECONDS) as connection:
                 self._begin(connection, tenant, seconds, reads)
                 result = work(connection)
-                transaction_id = None if reads else _transaction_id(connection)
-                if transaction_id is not None:
-                    pending = result, transaction_id
+                # None if the transaction has written nothing.
+                query = "SELECT pg_current_xact_id_if_assigned()::text"
+                row = None if reads else connection.execute(query).fetchone()
+                if row is not None and row[0] is not None:
+                    pending = result, row[0]
                 connection.execute("COMMIT")
                 return result
         except psycopg.Error:
@@ -306,12 +308,6 @@ def _is_temporary(error: BaseException) -> bool:
     if isinstance(error, (errors.QueryCanceled, *_FULL)):
         return False
     return isinstance(error, (*_CONFLICTS, psycopg.OperationalError, psycopg.InterfaceError))
-
-
-def _transaction_id(connection: Connection) -> str | None:
-    """Return the ID of the current transaction. None if it has written nothing."""
-    row = connection.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchone()
-    return None if row is None else row[0]
 
 
 def _first_line(error: Exception) -> str:

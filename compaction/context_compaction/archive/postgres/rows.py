@@ -146,11 +146,6 @@ def path_query(path: QueryTerm) -> str:
     return any_of([_phrase(path.words), _phrase([f"/{word}" for word in path.words])])
 
 
-def without_order(query: str) -> str:
-    """Return `query` with the words of each phrase in any order, as the index can match it."""
-    return query.replace(_FOLLOWED_BY, " & ")
-
-
 def _phrase(words: Sequence[str], ends: str = "") -> str:
     quoted = [f"'{word}'" for word in words]
     return f"({_FOLLOWED_BY.join(quoted)}{ends})"
@@ -323,7 +318,7 @@ class TenantRows:
             every_row: Whether to ignore the filter.
         """
         where = "doc.tenant = %(tenant)s" if every_row else self._where
-        unordered = without_order(query)
+        unordered = query.replace(_FOLLOWED_BY, " & ")
         has_phrase = unordered != query
         if self._allowed.session_id is not None and not every_row:
             within = [unordered]

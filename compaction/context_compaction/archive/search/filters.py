@@ -90,11 +90,6 @@ class Filter:
         """Whether nothing but `without_tags` and `last_id` restricts the rows."""
         return self.is_timeless and not (self.session_id or self.within or self.tags or self.path)
 
-    @property
-    def everything(self) -> "Filter":
-        """The filter with `without_tags` as its only condition."""
-        return Filter(without_tags=self.without_tags)
-
 
 def filter_of(query: Query) -> Filter:
     """Return the filter of a query and its cursor, without the branch that `head` names.

@@ -17,7 +17,7 @@ import re
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,7 +29,7 @@ from anyio.lowlevel import RunVar
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from context_compaction.archive.documents import DocText
-from context_compaction.archive.search.filters import Filter, OnRows, Row, Rows, encode_cursor
+from context_compaction.archive.search.filters import Filter, OnRows, Row, RowsOf, encode_cursor
 from context_compaction.archive.search.hits import Groups, hit_at
 from context_compaction.archive.tokenizer import phrase_term
 from context_compaction.archive.values import Hit, Query, SearchPage
@@ -150,27 +150,8 @@ async def _process() -> AsyncGenerator[tuple[ByteSendStream, ByteReceiveStream]]
             await process.aclose()
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Rows with their texts, newest first.
-
-    Attributes:
-        rows: Rows and their contents, without rows that were deleted.
-        next_id: Highest ID of the rows after the batch; -1 at the end.
-    """
-
-    rows: Sequence[tuple[Row, DocText]]
-    next_id: int
-
-
-def newest_batch(rows: Rows[Any], pattern: str) -> Batch:
-    """Return the newest rows that may match."""
-    terms = [phrase_term(words) for words in required_words(pattern)]
-    known = [term for term in terms if term is not None]
-    ids = [*rows.newest(known, ROWS_PER_BATCH, every=True)]
-    read = ((doc, rows.read(doc)) for doc in rows.docs(ids))
-    batch = [(doc, content) for doc, content in read if content is not None]
-    return Batch(batch, ids[-1] - 1 if len(ids) == ROWS_PER_BATCH else -1)
+# Rows and their contents, newest first, and the highest ID of the rows after them; -1 at the end.
+_Batch: TypeAlias = tuple[Sequence[tuple[Row, DocText]], int]
 
 
 async def scan(query: Query, allowed: Filter, on_rows: OnRows) -> SearchPage:
@@ -186,19 +167,26 @@ async def scan(query: Query, allowed: Filter, on_rows: OnRows) -> SearchPage:
     """
     groups, hits, scanned_chars = Groups(), list[Hit](), 0
     next_id = allowed.last_id
+    terms = [*filter(None, map(phrase_term, required_words(query.text)))]
 
-    async def read_batch() -> Batch:
-        rest = replace(allowed, last_id=next_id)
-        # The check does nothing, because this function has its own time limit.
-        return await on_rows(lambda rows_of: newest_batch(rows_of(rest), query.text), lambda: None)
+    def newest_batch(rows_of: RowsOf) -> _Batch:
+        """Return the newest rows that may match."""
+        rows = rows_of(replace(allowed, last_id=next_id))
+        ids = [*rows.newest(terms, ROWS_PER_BATCH, every=True)]
+        read = ((doc, rows.read(doc)) for doc in rows.docs(ids))
+        batch = [(doc, content) for doc, content in read if content is not None]
+        return batch, ids[-1] - 1 if len(ids) == ROWS_PER_BATCH else -1
+
+    def no_check() -> None:
+        """Do nothing, because this function has its own time limit."""
 
     async with open_matcher(query.text) as matcher:
         # The first batch is outside the time limit, because the index may have to catch up first.
-        batch = await read_batch()
+        rows, rest_id = await on_rows(newest_batch, no_check)
         with anyio.move_on_after(SCAN_SECONDS):
             while True:
-                starts = await matcher([content.text for _, content in batch.rows])
-                for (doc, content), index in zip(batch.rows, starts, strict=True):
+                starts = await matcher([content.text for _, content in rows])
+                for (doc, content), index in zip(rows, starts, strict=True):
                     if len(hits) == query.limit:
                         next_id = doc.doc_id
                         break
@@ -206,10 +194,10 @@ async def scan(query: Query, allowed: Filter, on_rows: OnRows) -> SearchPage:
                     if index >= 0 and groups.has_room(doc):
                         hits.append(hit_at(doc, content, index, 0.0))
                 else:
-                    next_id = batch.next_id
+                    next_id = rest_id
                 if next_id < 0 or len(hits) == query.limit or scanned_chars > SCAN_CHARS:
                     break
-                batch = await read_batch()
+                rows, rest_id = await on_rows(newest_batch, no_check)
     if next_id == allowed.last_id:
         raise _too_slow(query.text, SCAN_SECONDS)
     if next_id < 0:

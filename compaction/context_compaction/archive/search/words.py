@@ -55,11 +55,7 @@ async def search(query: Query, within: History | None, on_rows: filters.OnRows) 
     terms_of_query(query)  # raises before anything is read
 
     check = _time_limit(query)
-
-    def work(rows_of: filters.RowsOf) -> SearchPage:
-        return words_page(query, rows_of(allowed), rows_of(allowed.everything), check)
-
-    return await on_rows(work, check)
+    return await on_rows(lambda rows_of: words_page(query, allowed, rows_of, check), check)
 
 
 def _time_limit(query: Query) -> filters.Check:
@@ -83,24 +79,22 @@ def _time_limit(query: Query) -> filters.Check:
 
 
 def words_page(
-    query: Query,
-    rows: filters.Rows[R],
-    everything: filters.Rows[R],
-    check: filters.Check,
+    query: Query, allowed: filters.Filter, rows_of: filters.RowsOf, check: filters.Check
 ) -> SearchPage:
     """Return one page of hits for a query of words or a phrase.
 
     Args:
         query: The query.
-        rows: The rows that its filters and its cursor allow.
-        everything: All rows of the archive.
+        allowed: The filter of the query and its cursor.
+        rows_of: Returns the rows of a filter.
         check: Called repeatedly; an exception from it ends the search.
     """
     cursor = filters.decode_cursor(query.cursor) if query.cursor else None
-    terms = terms_of_query(query)
+    terms, rows = terms_of_query(query), rows_of(allowed)
     ranker = Ranker(rows, check)
     ranking = ranker.newest(terms) if query.order == "recent" else ranker.best(terms, query.text)
-    anywhere = Ranker(everything, check)
+    everything = filters.Filter(without_tags=allowed.without_tags)
+    anywhere = Ranker(rows_of(everything), check)
     elsewhere = [term for term in ranking.missing_terms if anywhere.is_found(term)]
     # A forged cursor may contain any number.
     offset = min(max(0, int(cursor[0])), len(ranking.ids)) if cursor else 0
@@ -255,7 +249,10 @@ class Ranker(Generic[R]):
             known = [matches] if matches.shares else self._pieces(term)
             found += known
             missing += [] if known else [term]
-        scores = _scores_of([*found, *self._names(terms, text, found)])
+        scores: dict[int, float] = {}
+        for matches in [*found, *self._names(terms, text, found)]:
+            for row, share in matches.shares.items():
+                scores[row] = scores.get(row, 0.0) + share * matches.weight
         order = _best_first(scores)
         if len(found) > 1:
             near = self._rows.near(order[:_NEIGHBORS_READ])
@@ -325,15 +322,6 @@ class Ranker(Generic[R]):
                 loss = _PRINTED_LOSS * (scores[doc.doc_id] + gain)
                 added[doc.doc_id] = gain - loss if content.role == "tool" else gain
         return added
-
-
-def _scores_of(found: Iterable[filters.Matches]) -> dict[int, float]:
-    """Return the score of each row that contains any of the terms."""
-    scores: dict[int, float] = {}
-    for matches in found:
-        for row, share in matches.shares.items():
-            scores[row] = scores.get(row, 0.0) + share * matches.weight
-    return scores
 
 
 def _neighbor_scores(
