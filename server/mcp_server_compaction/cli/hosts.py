@@ -88,12 +88,26 @@ def install(
     """
     hosts = [HOSTS[host_name]] if host_name else _chosen_hosts()
     for host in hosts:
+        notes: list[str] = []
         installation = Installation(
             this_program(),
             _server_flags(flags, roots),
             with_hooks=hooks and bool(host_name or host.hooks),
         )
-        _install(host, scope, installation, wrap, print_, dry_run)
+        if wrap:
+            wrapped, notes = servers_to_wrap(host, scope, this_user(), [*filter(None, wrap)])
+            installation = replace(installation, wrapped=wrapped)
+        if print_:
+            _print_entry(host, scope, installation)
+            continue
+        changes = plan_install(host, scope, this_user(), installation)
+        if dry_run:
+            _print_diff(changes)
+        elif not changes:
+            say(f"{host.title}: already registered; nothing was changed.")
+        else:
+            _apply(changes)
+            _print_installed(host, scope, installation, notes)
 
 
 def _chosen_hosts() -> list[Host]:
@@ -107,30 +121,9 @@ def _chosen_hosts() -> list[Host]:
     return [host for host in found if click.confirm(f"Register in {host.title}?", default=True)]
 
 
-def _install(
-    host: Host,
-    scope: ConfigScope,
-    installation: Installation,
-    wrapped_names: Sequence[str],
-    print_only: bool,
-    dry_run: bool,
+def _print_installed(
+    host: Host, scope: ConfigScope, installation: Installation, notes: Sequence[str]
 ) -> None:
-    notes: list[str] = []
-    if wrapped_names:
-        names = [name for name in wrapped_names if name]
-        wrapped, notes = servers_to_wrap(host, scope, this_user(), names)
-        installation = replace(installation, wrapped=wrapped)
-    if print_only:
-        _print_entry(host, scope, installation)
-        return
-    changes = plan_install(host, scope, this_user(), installation)
-    if dry_run:
-        _print_diff(changes)
-        return
-    if not changes:
-        say(f"{host.title}: already registered; nothing was changed.")
-        return
-    _apply(changes)
     if installation.wrapped:
         say(f"Wrapped: {', '.join(installation.wrapped)}")
     for note in notes:

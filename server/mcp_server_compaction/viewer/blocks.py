@@ -138,18 +138,13 @@ def parsed(raw: JsonObject, format: str) -> Message:
 def message_views(messages: Sequence[ArchivedMessage], context: ViewContext) -> list[MessageView]:
     """Return the views of archived messages, in order."""
     return [
-        message_view(m.raw, m.format, context, seq=m.seq, timestamp_seconds=m.timestamp_seconds)
+        message_view(m.raw, m.format, context, seq=m.seq, seconds=m.timestamp_seconds)
         for m in messages
     ]
 
 
 def message_view(
-    raw: JsonObject,
-    format: str,
-    context: ViewContext,
-    *,
-    seq: int,
-    timestamp_seconds: float | None = None,
+    raw: JsonObject, format: str, context: ViewContext, *, seq: int, seconds: float | None = None
 ) -> MessageView:
     """Return the view of one message, and add its tool calls to `context`."""
     message = parsed(raw, format)
@@ -158,7 +153,7 @@ def message_view(
     views = (_block_view(number, block, message, context) for number, block in enumerate(shown))
     blocks = tuple(view for view in views if view is not None)
     hidden_count = len(message.blocks) - len(shown)
-    return MessageView(seq, role_of(message), timestamp_seconds, blocks, hidden_count)
+    return MessageView(seq, role_of(message), seconds, blocks, hidden_count)
 
 
 def path_of(block: Block, calls: Mapping[str, ToolCall]) -> str:

@@ -139,9 +139,7 @@ async def _transcript_part(request: PageRequest, info: SessionInfo, start: int, 
     archived: Sequence[ArchivedMessage] = ()
     if info.message_count:
         head = request.query.get("head")
-        archived = await _read_messages(
-            request.archive, info.session_id, start, stop, context, head=head
-        )
+        archived = await _read_messages(request.archive, start, stop, context, head)
     compactions = await read_compactions(request.archive, info.session_id)
     marks = {m.seq: mark_of(m.seq, compactions) for m in archived}
     views = await to_thread.run_sync(message_views, archived, context)
@@ -170,18 +168,11 @@ def _message_document(message: ArchivedMessage, mark: Mark) -> JsonObject:
 
 
 async def _read_messages(
-    archive: Archive,
-    session_id: str,
-    start: int,
-    stop: int,
-    context: ViewContext,
-    *,
-    head: str | None = None,
+    archive: Archive, start: int, stop: int, context: ViewContext, head: str | None = None
 ) -> Sequence[ArchivedMessage]:
     """Read messages, and add the tool calls of the two messages before them to `context`."""
-    archived = await archive.read_messages(
-        session_id, max(0, start - 2), max(start, stop), head=head
-    )
+    first, last = max(0, start - 2), max(start, stop)
+    archived = await archive.read_messages(context.session_id, first, last, head=head)
     for message in archived:
         if message.seq < start:
             context.add_calls(parsed(message.raw, message.format))
@@ -211,7 +202,7 @@ async def block(request: PageRequest) -> Page:
     context = ViewContext(
         session_id, info.next_seq, max_lines=UNFOLDED_LINES, max_chars=UNFOLDED_CHARS
     )
-    archived = await _read_messages(request.archive, session_id, seq, seq, context)
+    archived = await _read_messages(request.archive, seq, seq, context)
     blocks = parsed(archived[0].raw, archived[0].format).blocks if archived else ()
     if number >= len(blocks):
         raise NotFoundError(f"Message {seq} has no part {number}.")
