@@ -49,6 +49,14 @@ class UnknownFormatError(CompactionError):
 class SettingsError(CompactionError):
     """An option has an unknown name, a wrong type or an invalid value."""
 
+    @classmethod
+    def of_postgres(cls, error: ModuleNotFoundError) -> "SettingsError":
+        """Return the error for an archive in PostgreSQL that needs a missing package."""
+        return cls(
+            f"An archive in PostgreSQL needs the package {error.name}. Install it: "
+            "pip install 'mcp-server-compaction[postgres]'"
+        )
+
 
 class PathNotAllowedError(CompactionError):
     """A path is outside the configured roots, or is not a regular file."""

@@ -46,10 +46,7 @@ def open_archive(
     try:
         from context_compaction.archive.postgres.archive import open_archive as open_postgres
     except ModuleNotFoundError as error:
-        raise SettingsError(
-            f"An archive in PostgreSQL needs the package {error.name}. Install it: "
-            "pip install 'mcp-server-compaction[postgres]'"
-        ) from error
+        raise SettingsError.of_postgres(error) from error
     return open_postgres(location, redaction=redaction)
 
 

@@ -4,6 +4,7 @@ import os
 import random
 import re
 import shutil
+import sys
 from collections.abc import AsyncGenerator, Generator
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +19,7 @@ from anyio import to_thread
 from context_compaction import ArchiveBusyError, ArchiveError, open_archive
 from context_compaction.archive.archive import Archive
 from context_compaction.archive.opening import copy_archive
-from context_compaction.archive.postgres.blobs import open_objects
+from context_compaction.archive.postgres.blobs import ObjectStore, open_objects
 from context_compaction.archive.postgres.database import TABLES, Database, read_address
 from context_compaction.archive.postgres.rows import block_query, block_words, spans_of
 from context_compaction.archive.values import AccessToken, PruneRules, Query, SessionInfo
@@ -419,6 +420,14 @@ def bucket() -> Generator[str]:
         yield "s3://outputs/team"
         open_objects.cache_clear()
     server.stop()
+
+
+def test_object_store_names_the_command_that_installs_its_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(SettingsError, match=r"package obstore\. Install it: pip install"):
+        ObjectStore("s3://outputs/team")
 
 
 _ON_OBJECTS = [

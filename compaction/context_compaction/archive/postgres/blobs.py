@@ -16,7 +16,7 @@ from typing import Any
 
 from context_compaction.archive.postgres.database import Connection
 from context_compaction.archive.records import Blobs, pack
-from context_compaction.errors import ArchiveError, NotFoundError
+from context_compaction.errors import ArchiveError, NotFoundError, SettingsError
 
 
 class ObjectStore:
@@ -24,11 +24,12 @@ class ObjectStore:
 
     def __init__(self, address: str) -> None:
         """Open `s3://bucket/prefix`; keys and endpoint come from the environment."""
-        # Imported here because only archives with an external blob store need it.
-        import obstore
-        from obstore.exceptions import BaseError
-        from obstore.store import from_url
-
+        try:  # Imported here because only archives with an external blob store need it.
+            import obstore
+            from obstore.exceptions import BaseError
+            from obstore.store import from_url
+        except ModuleNotFoundError as error:
+            raise SettingsError.of_postgres(error) from error
         self._obstore: Any = obstore
         self._failures: tuple[type[Exception], ...] = (BaseError, OSError)
         self.address: str = address
