@@ -6,7 +6,7 @@ It is read from calls and results alone, so it cannot invent anything. Receipts 
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -152,7 +152,7 @@ class Digest:
         return {"files": files, **fields}
 
 
-def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> Digest:
+def digest(messages: Messages) -> Digest:
     """Return the inventory of `messages`, without calls that cannot be read."""
     messages = with_unique_call_ids(messages)
     calls = index_calls(messages).calls
@@ -160,7 +160,7 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
     inventory = Digest()
     for call in calls.values():
         try:
-            _add_call(inventory, call, results.get(call.call_id), classify(call, extra_kinds))
+            _add_call(inventory, call, results.get(call.call_id), classify(call))
         except Exception:  # the arguments of a call may have any shape
             _logger.exception("a call of %r is not in the digest", call.name[:SHOWN_CHARS])
     for message in messages:
@@ -170,7 +170,7 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
                 inventory.artifacts.append(_artifact_of(block, "", "user", ()))
             elif isinstance(block, ToolResult):
                 source = calls.get(block.call_id)
-                use = classify(source, extra_kinds) if source else ToolUse("other")
+                use = classify(source) if source else ToolUse("other")
                 inventory.artifacts += _artifacts_in(block, source, use)
                 if placeholders.is_placeholder(block):
                     inventory.hidden.append(result_text(block))

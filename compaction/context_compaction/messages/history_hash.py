@@ -57,14 +57,15 @@ def chain_hashes(contents: Sequence[str], parent: str = ROOT) -> list[str]:
     return chain
 
 
-def history_hash(raws: Iterable[Any], parent: str = ROOT) -> str:
-    """Return the head of the branch that adds the host's messages `raws` to `parent`.
+def history_hash(raws: Iterable[Any]) -> str:
+    """Return the head of the branch of the host's messages `raws`.
 
     It is the ID under which an archive stores that branch.
 
     Raises:
         TypeError, ValueError, RecursionError: A value cannot be written as JSON.
     """
+    parent = ROOT
     for raw in raws:
         parent = chain_hash(parent, content_hash(raw))
     return parent

@@ -44,8 +44,6 @@ HEAD_TOKENS = 8
 # unread result or of the newest failure is free. Skills bind like orders, but get at most this
 # share of the room together.
 _FIRST_SHARE = 0.25
-# Up to this share of the room, the file that was used last in the running turn is free.
-_SMALL_FILE_SHARE = 0.02
 # The user's surest rules and preferences weigh as much as orders: this many tokens of them, and at
 # most this share of the room.
 _RULES_TOKENS = 600
@@ -106,20 +104,24 @@ class Market:
         return room_tokens
 
     def _depends_on_room(self, item: Item) -> bool:
-        is_free = _free_share(item, self._newest_failure) > 0
-        return is_free or item in self._orders or item.rank > BINDING_RANK
+        return self._is_free(item) or item in self._orders or item.rank > BINDING_RANK
+
+    def _is_free(self, item: Item) -> bool:
+        """Whether the item's first piece is free up to `_FIRST_SHARE` of the room."""
+        return item.is_unread or item is self._newest_failure
 
     def _offers_of(self, items: Sequence[tuple[int, Item]], room_tokens: int) -> Iterator[_Offer]:
         """Yield the offers of the numbered `items` up to the first piece that cannot fit."""
         rules_tokens = min(_RULES_TOKENS, int(room_tokens * _RULES_SHARE))
         surest = _surest_rules([item for _, item in items], rules_tokens, self._count)
         for number, item in items:
-            first_tokens = int(room_tokens * _FIRST_SHARE) if item in self._orders else 0
-            free_tokens = int(room_tokens * _free_share(item, self._newest_failure))
+            first_tokens = int(room_tokens * _FIRST_SHARE)
+            typed_tokens = first_tokens if item in self._orders else 0
+            free_tokens = first_tokens if self._is_free(item) else 0
             weight = WEIGHTS["rule"] if id(item) in surest else WEIGHTS[item.kind]
             weight = max(weight, _FOCUS_WEIGHT * item.in_focus)
             prices = _prices(
-                item, weight, self._count, first_tokens=first_tokens, free_tokens=free_tokens
+                item, weight, self._count, typed_tokens=typed_tokens, free_tokens=free_tokens
             )
             total_tokens = 0
             for step, price in enumerate(prices):
@@ -130,15 +132,8 @@ class Market:
                     break
 
 
-def _free_share(item: Item, newest_failure: Item | None) -> float:
-    """Return the share of the room up to which the item's first piece is free."""
-    if item.is_unread or item is newest_failure:
-        return _FIRST_SHARE
-    return _SMALL_FILE_SHARE if item.kind == "file" and not item.age else 0.0
-
-
 def _prices(
-    item: Item, weight: int, count: MessageCounter, *, first_tokens: int, free_tokens: int
+    item: Item, weight: int, count: MessageCounter, *, typed_tokens: int, free_tokens: int
 ) -> Iterator[float]:
     """Yield the prices of the item's pieces in their order, and count their tokens.
 
@@ -146,7 +141,7 @@ def _prices(
         item: The item.
         weight: The value of one of its tokens.
         count: Counts tokens.
-        first_tokens: Up to this size, the pasted text of an order is as cheap as typed text.
+        typed_tokens: Up to this size, the pasted text of an order is as cheap as typed text.
         free_tokens: Up to this size, the first piece is free.
     """
     typed = set(typed_pieces(item.pieces)) if item.kind == "user" else None
@@ -156,7 +151,7 @@ def _prices(
             head_tokens = 0 if step else HEAD_TOKENS
             item.costs.append(count.text(item.pieces[piece]) + 1 + head_tokens)
         total_tokens += item.costs[step]
-        is_pasted = typed is not None and piece not in typed and total_tokens > first_tokens
+        is_pasted = typed is not None and piece not in typed and total_tokens > typed_tokens
         is_free = total_tokens <= free_tokens and not step
         price = (total_tokens * (1 + item.age)) ** 0.5
         yield 0.0 if is_free else price / (WEIGHTS["result"] if is_pasted else weight)

@@ -160,14 +160,14 @@ def paragraphs(text: str) -> list[str]:
     return pieces
 
 
-def line_groups(text: str, max_chars: int = GROUP_CHARS) -> list[str]:
-    """Cut `text` into groups of whole lines of about `max_chars`. Longer lines are cut."""
+def line_groups(text: str) -> list[str]:
+    """Cut `text` into groups of whole lines of about `GROUP_CHARS`. Longer lines are cut."""
     groups: list[list[str]] = []
     size_chars = 0
     for line in text.strip("\n").split("\n"):
-        for start in range(0, len(line) or 1, max_chars):
-            part = line[start : start + max_chars]
-            if not groups or size_chars + len(part) > max_chars:
+        for start in range(0, len(line) or 1, GROUP_CHARS):
+            part = line[start : start + GROUP_CHARS]
+            if not groups or size_chars + len(part) > GROUP_CHARS:
                 groups.append([])
                 size_chars = 0
             groups[-1].append(part)

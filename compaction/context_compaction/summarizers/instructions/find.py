@@ -81,14 +81,14 @@ class UserInstructions:
         rules: The candidates that are certainly lasting rules. Not among them: sentences that point
             back ("Never delete it."), and sentences that may be out of date.
         replaced: For each sentence that a later one certainly replaces, the position of the later
-            message. None if that message follows the list.
+            message.
         marks: For each sentence, the mark that every summary shows before it. An earlier summary
             set it, or the sentence conflicts with the system prompt.
     """
 
     candidates: tuple[UserInstruction, ...]
     rules: tuple[UserInstruction, ...]
-    replaced: Mapping[str, int | None]
+    replaced: Mapping[str, int]
     marks: Mapping[str, str]
 
     def mark_of(self, text: str, numbers: Sequence[int | None]) -> str:
@@ -97,34 +97,30 @@ class UserInstructions:
         `numbers` are the numbers of the messages in the transcript.
         """
         if text in self.replaced:
-            position = self.replaced[text]
-            return placeholders.superseded_mark(None if position is None else numbers[position])
+            return placeholders.superseded_mark(numbers[self.replaced[text]])
         return self.marks.get(text, "")
 
 
 def find_instructions(
-    messages: Messages, *, later: Messages = (), system: str = "", is_typed: bool = True
+    messages: Messages, *, system: str = "", is_typed: bool = True
 ) -> UserInstructions:
     """Return the ranked sentences of the user in `messages`.
 
     Args:
         messages: The messages to read.
-        later: Messages that follow. Their sentences only correct earlier ones.
         system: The system prompt. Its rules are not returned, because the host sends them with
             every call. A user's sentence that replaces such a rule certainly binds.
         is_typed: Whether to skip text that the user quoted or pasted in a marked form.
     """
     found: dict[str, UserInstruction] = {}
     marks: dict[str, str] = {}
-    for turn, sentences in _sentences(system, (*messages, *later), is_typed=is_typed):
+    for turn, sentences in _sentences(system, messages, is_typed=is_typed):
         for mark, instruction in _instructions(turn, sentences):
             text = instruction.text
-            if turn >= len(messages) and text in found and found[text].turn != _SYSTEM_TURN:
-                continue
             found.pop(text, None)  # a repeated sentence counts at its last occurrence
             found[text] = instruction
             marks[text] = mark
-    replaced: dict[str, int | None] = {}
+    replaced: dict[str, int] = {}
     doubtful: set[str] = set()
     decisions = [
         sentence
@@ -142,12 +138,10 @@ def find_instructions(
             marks[newer.text] = placeholders.DIFFERS
             rank, is_lasting = CERTAIN_RANK, True
         else:
-            replaced[older.text] = newer.turn if newer.turn < len(messages) else None
+            replaced[older.text] = newer.turn
         rank = max(rank, current.rank)
         found[newer.text] = replace(current, rank=rank, is_lasting=is_lasting)
-    candidates = tuple(
-        sentence for sentence in found.values() if 0 <= sentence.turn < len(messages)
-    )
+    candidates = tuple(sentence for sentence in found.values() if sentence.turn != _SYSTEM_TURN)
     uncertain = doubtful | replaced.keys()
     rules = tuple(
         sentence
