@@ -47,7 +47,7 @@ _OUTPUT_FILE = re.compile(
 )
 _ID_KEYS = ("id", "ids", "target", "targets")
 _PURPOSE_KEYS = ("description", "command", "cmd", "prompt", "message", "task", "title")
-# Hosts put what they say about a job into the first or last lines of a result.
+# Hosts write about a job in the first or last lines of a result.
 _HEAD_LINES, _TAIL_LINES, _END_CHARS = 8, 3, 4_000
 # Only the newest jobs are followed, because each later text is searched for each job.
 _MAX_JOBS = 50
@@ -86,7 +86,7 @@ def running_jobs(messages: Messages, carried: Iterable[str] = ()) -> list[Runnin
 
 
 def started_line(text: str) -> str:
-    """Return the line of a result that names work in the background; "" if there is none."""
+    """Return the line of a result that names work in the background; or ""."""
     return _start_in(_ends_of(text))[1]
 
 

@@ -1,11 +1,11 @@
 """Effects of shell commands on files: shown, written, deleted and possibly changed files.
 
-`cat FILE`, `head FILE` and `sed -n A,Bp FILE` show a file. `cat > FILE <<EOF` and `tee` with a
-heredoc write one, `rm` deletes files. Any other program that names a file and does not only read it
-may have changed it. Nothing else is interpreted: no scripts, no `sed -i`, no git, no moves.
+`cat FILE`, `head FILE` and `sed -n A,Bp FILE` show a file. `cat > FILE <<EOF` writes one, `rm`
+deletes files. Any other program that names a file and does not only read it may have changed it.
+Nothing else is interpreted: no scripts, no `sed -i`, no git, no moves.
 
-The heredocs are taken out of the command first. Then `shlex` splits the rest. It does not tell a
-quoted operator from a real one, so a line with one may seem less certain than it is.
+The heredocs are taken out of the command first. Then `shlex` splits the rest. It takes a quoted
+operator for a real operator, so such a line may seem less certain than it is.
 """
 
 import posixpath
@@ -179,7 +179,7 @@ def _effects_of(_: ToolCall, use: ToolUse) -> CommandEffects:
     shows: list[Shows | None] = []
     effects: list[Effect] = []
     folder: str | None = ""
-    is_piped = False  # whether the command reads the output of the one before it
+    is_piped = False  # whether the command reads the output of the previous command
     for command in commands:
         if command.program in ("cd", "pushd", "popd"):
             is_known = command.program == "cd" and len(command.arguments) == 1 and all_run
@@ -302,23 +302,20 @@ def _shown(command: _Command, folder: str | None) -> Shows | None:
 
 def _changes(command: _Command, folder: str | None, *, is_certain: bool) -> Iterator[Effect]:
     """Yield the writes, removals and possible changes of a command."""
-    program, written = command.program, command.written
     names = tuple(word for word in command.arguments if not word.startswith("-"))
-    copies = program == "tee" or (program == "cat" and not command.arguments)
+    copies = command.program == "cat" and not command.arguments
     text = command.heredoc if copies and is_certain and not command.expands else None
-    if program == "tee":
-        written += [(name, "-a" in command.arguments) for name in names]
-    for target, appends in written:
+    for target, appends in command.written:
         path = _path_of(target, folder)
         if path is None or text is None:
             yield MayChange((target,))
         else:
             yield Writes(path, text, appends)
-    if program == "rm":
+    if command.program == "rm":
         for word in names:
             path = _path_of(word, folder) if is_certain else None
             yield MayChange((word,)) if path is None else Deletes(path)
-    elif program != "tee" and (may_change := _may_change(command, names)):
+    elif may_change := _may_change(command, names):
         yield may_change
 
 

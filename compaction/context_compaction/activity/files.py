@@ -346,7 +346,7 @@ class _Walk:
     def _may_concern(self, may_change: MayChange) -> Iterable[KnownFile]:
         """Return the known files that a command may have changed."""
         names = [posixpath.basename(plain_path(word)).casefold() for word in may_change.words]
-        # Folders are ignored, because a program that copies writes a file of the same name.
+        # Folders are ignored, because a program that copies writes a file with an equal name.
         named = [file for name in names for file in self._by_name.get(name, ())]
         self._budget.spend(FAST_CHARS * len(named))
         is_any = not names or (may_change.or_any and not named)

@@ -1,6 +1,6 @@
 """Find the place where history is cut, by token limits and turns.
 
-The rules are those of the timeline paper (papers/S4). Keep about 70 % of the budget, or the last
+The rules come from the timeline paper (papers/S4). Keep about 70 % of the budget, or the last
 turns if they fit. Never cut between a call and its result. Prefer a turn boundary, then a message
 boundary. If the cut is inside the running turn, the user's request stays in full.
 """

@@ -1,7 +1,7 @@
 """Layers: clear superseded reads and repeated outputs.
 
-An older read of a file is superseded if the file is read again (as a whole, or the same range) or
-changed later. Any call is superseded if it is repeated with the same arguments and the same result.
+An older read of a file is superseded if the file is read again (as a whole, or in that range) or
+changed later. Any call is superseded if it is repeated with equal arguments and an equal result.
 The newest result stays.
 """
 
