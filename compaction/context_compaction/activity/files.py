@@ -48,6 +48,7 @@ from context_compaction.messages.model import (
 from context_compaction.messages.names import pieces_of
 from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
 from context_compaction.messages.tool_results import result_text
+from context_compaction.redaction import redact
 
 _logger = logging.getLogger(__name__)
 
@@ -67,15 +68,16 @@ _COMPLAINTS = (
 )  # fmt: skip
 # Words of formatters, which a commit's hook may run.
 _REWROTE = ("reformatted", "modified by this hook", "Fixed ")
-# Files with keys and passwords: by name, by the folder of a program that keeps them, by ending.
+# Files with nothing but keys and passwords: by name, by the folder of a program that keeps them, by
+# ending. In other files, the rules of `find_secrets` find them.
 _SECRET_FILE = re.compile(
     r"(?:.*/)?(?:"
-    r"[^/]*\.env(?!\.(?:example|sample|template|dist))(?:\.[^/]+)?|\.?env(?:rc|\.(?:prod|local)[^/]*)"
+    r"[^/]*\.env(?:\.[^/]+)?|\.?env(?:rc|\.(?:prod|local)[^/]*)"
     r"|[^/]*_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?(?:\.bak|\.old)?"
     r"|[._]netrc|\.pgpass(?:\.conf)?|\.npmrc|\.yarnrc(?:\.yml)?|\.pypirc|\.htpasswd|\.dockercfg"
-    r"|\.dockerconfigjson|\.vault_pass|(?:wp-config|local\.settings)\.(?:php|json)|\.my\.cnf|\.s3cfg|\.boto|\.renviron|auth\.json|kubeconfig|wallet\.dat"
+    r"|\.dockerconfigjson|\.vault_pass|(?:wp-config|local\.settings)\.(?:php|json)|\.my\.cnf|\.s3cfg|\.boto|\.renviron|auth\.json|kubeconfig|wallet\.dat|g?shadow-?"
     r"|\.(?:ssh|gnupg|aws|azure|kube|docker)/[^/]+(?<!\.pub)(?<!known_hosts)"
-    r"|[^/]+\.(?:pem|key|p8|p12|pfx|ppk|asc|jks|keystore|kdbx|ovpn|tfvars|tfstate)"
+    r"|[^/]+\.(?:pem|key|p8|p12|pfx|ppk|asc|gpg|jks|jceks|keystore|kdbx?|ovpn|tfvars|tfstate)"
     r")",
     re.IGNORECASE,
 )
@@ -88,7 +90,11 @@ _SECRET_NAMES = (
     "_service_account", "_api_key", "_access_key", "_private_key", "_key_json", "_keys_json",
     "_key_txt", "_keys_txt",
 )  # fmt: skip
-_CODE_ENDINGS = (".py", ".ts", ".tsx", ".js", ".go", ".rs", ".java", ".rb", ".md", ".c", ".cpp")
+# Code, documents, and examples with values that nobody uses.
+_OPEN_ENDINGS = (
+    ".py", ".ts", ".tsx", ".js", ".go", ".rs", ".java", ".rb", ".md", ".c", ".cpp",
+    ".example", ".sample", ".template", ".dist",
+)  # fmt: skip
 
 
 def unsure_note(number: int | None) -> str:
@@ -103,7 +109,7 @@ def unsure_note(number: int | None) -> str:
 
 def holds_secrets(path: str) -> bool:
     """Whether files with this name usually contain secrets."""
-    if path.lower().endswith(_CODE_ENDINGS):
+    if path.lower().endswith(_OPEN_ENDINGS):
         return False
     words = [word.lower() for word in pieces_of(posixpath.basename(path)[-200:])]
     return bool(
@@ -111,6 +117,16 @@ def holds_secrets(path: str) -> bool:
         or not _SECRET_WORDS.isdisjoint(words)
         or any(map("_".join(["", *words]).__contains__, _SECRET_NAMES))
     )
+
+
+def without_secrets(path: str, text: str) -> str:
+    """Return the text of a file with a mark in place of each secret; "" if its name tells of them.
+
+    Code and examples are returned as they are.
+    """
+    if holds_secrets(path):
+        return ""
+    return text if path.lower().endswith(_OPEN_ENDINGS) else redact(text)
 
 
 def follow_files(

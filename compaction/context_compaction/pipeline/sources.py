@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from context_compaction import formats
-from context_compaction.activity.files import follow_files, holds_secrets, unsure_note
+from context_compaction.activity.files import follow_files, unsure_note, without_secrets
 from context_compaction.activity.known_file import FileState, tracked_paths, updated_states
 from context_compaction.archive.archive import Archive
 from context_compaction.archive.values import ArchivedMessage
@@ -201,11 +201,12 @@ def file_items(context: CompactionContext, files: FilesInWork, shift: int) -> It
 def _text_of(context: CompactionContext, files: FilesInWork, path: str) -> FileText:
     """Return the last known text of a file, without deleted files and files with secrets."""
     file, state = files.files[path], files.states.get(path)
-    if file.is_deleted or holds_secrets(path):
+    if file.is_deleted:
         return FileText(path, "")
     if disk := files.on_disk.get(path):
-        return FileText(path, disk.text, _CHANGED if state and state.is_changed else "")
-    text, note = file.text or "", ""
+        note = _CHANGED if state and state.is_changed else ""
+        return FileText(path, without_secrets(path, disk.text), note)
+    text, note = without_secrets(path, file.text or ""), ""
     if text and not file.is_whole:
         text = f"{OMISSION}\n{text}\n{OMISSION}"
     if file.unsure_since is not None:

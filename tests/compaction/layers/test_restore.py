@@ -55,12 +55,39 @@ def test_restored_files_stay_within_their_limits(
         (".vault_pass", True), ("ansible-vault.yml", True), ("www/wp-config.php", True),
         ("local.settings.json", True), ("settings.json", False), ("default.php", False),
         ("~/.ssh/deploy.pub", False), ("tokenizer.json", False), ("tokens.py", False),
+        ("/etc/shadow", True), ("secring.gpg", True), ("shadow.css", False),
+        ("conf/secrets.yml.example", False), ("db.env.sample", False),
         (".env.example", False), ("secrets.py", False), ("id_rsa.pub", False), ("env.py", False),
         ("environment.ts", False), ("keyboard.json", False), ("docs/secrets.md", False),
     ],
 )  # fmt: skip
 def test_files_with_secrets_are_known_by_their_names(path: str, is_secret: bool) -> None:
     assert holds_secrets(path) is is_secret
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("config/database.yml", "production:\n  adapter: postgresql\n  password: hunter2Blue\n"),
+        ("~/.m2/settings.xml", "<server><id>ci</id><password>hunter2Blue</password></server>\n"),
+        ("gradle.properties", "org.gradle.jvmargs=-Xmx2g\nsigning.password=hunter2Blue\n"),
+        ("/etc/mysql/my.cnf", "[client]\nuser=root\npassword=hunter2Blue\n"),
+        ("pip.conf", "[global]\nindex-url = https://ci:hunter2Blue@pypi.example.com/simple\n"),
+        ("NuGet.Config", '<add key="ClearTextPassword" value="hunter2Blue" />\n'),
+        ("compose.yaml", "services:\n  db:\n    environment:\n      DB_PASSWORD: hunter2Blue\n"),
+        ("application.properties", "spring.datasource.password=hunter2Blue\nserver.port=8080\n"),
+    ],
+)
+async def test_secrets_in_any_file_do_not_come_back(path: str, text: str) -> None:
+    restored, paths = await under_claude_code(
+        answered("r", "Read", text, file_path=path),
+        answered("w", "Write", "ok", file_path=f"new/{path}", content=text),
+    )
+    assert path in paths
+    assert "[redacted: " in restored
+    assert "hunter2Blue" not in restored
+    summary = await full(session(path, text))
+    assert "hunter2Blue" not in repr(summary.messages)
 
 
 async def full(payload: list[Json], **more: Any) -> CompactResult:

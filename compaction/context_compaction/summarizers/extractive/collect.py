@@ -18,7 +18,7 @@ from context_compaction.activity.calls import (
     is_question,
     words_in_name,
 )
-from context_compaction.activity.files import holds_secrets
+from context_compaction.activity.files import holds_secrets, without_secrets
 from context_compaction.activity.outcome import command_output, is_failed
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
@@ -283,8 +283,8 @@ class _Walk:
         text = result_text(result)
         if placeholders.is_placeholder(result):
             text = placeholders.preview_in(text)
-        if use.path and holds_secrets(use.path) and text:
-            text = _HIDDEN
+        if use.path and text:
+            text = without_secrets(use.path, text) or _HIDDEN
         if use.kind == "execute":
             text, _ = command_output(text)
         pieces = line_groups(text)
@@ -389,7 +389,7 @@ def _pieces_of_call(call: ToolCall, use: ToolUse, *, is_in_file: bool) -> list[s
         if is_in_file or holds_secrets(use.path):
             return [head]
         texts = [text for text in strings_in(call.arguments) if text != use.path and text.strip()]
-        return [head, *line_groups("\n".join(texts))]
+        return [head, *line_groups(without_secrets(use.path, "\n".join(texts)))]
     if use.command:
         return line_groups(f"{call.name}: {use.command}")
     arguments: object = call.arguments
