@@ -20,7 +20,7 @@ WEIGHTS: Mapping[Kind, int] = {
     "closing": 64,
     "remark": 40,
     "plan": 16,
-    "document": 48,
+    "document": 24,
     "failure": 8,
     "action": 8,
     "newest": 64,
@@ -41,9 +41,9 @@ HEAD_TOKENS = 8
 """Tokens of an item's label, or of the frame of a message."""
 
 # Up to this share of the room, an order keeps its price after its typed words, and the head of an
-# unread result or of the newest failure is free. Skills bind like orders, but get at most this
-# share of the room together.
-_FIRST_SHARE = 0.25
+# unread result or of the newest failure is free. Skills bind like orders, but get at most twice
+# this share of the room together.
+_FIRST_SHARE = 0.125
 # The user's surest rules and preferences weigh as much as orders: this many tokens of them, and at
 # most this share of the room.
 _RULES_TOKENS = 600
@@ -90,7 +90,7 @@ class Market:
             self._most_tokens = 2 * room_tokens  # later fills have about as much room
             self._offers = sorted(self._offers_of(self._others, self._most_tokens))
         offers = sorted([*self._offers, *self._offers_of(self._special, room_tokens)])
-        attached_tokens = int(room_tokens * _FIRST_SHARE)
+        attached_tokens = int(room_tokens * 2 * _FIRST_SHARE)
         closed: set[int] = set()
         for *_, tokens, item, piece in offers:
             is_attached = item.kind == "attached"
@@ -186,7 +186,7 @@ def _set_ages(items: Sequence[Item]) -> None:
         if last_positions.setdefault(kind, item.at) != item.at:
             newer_items[kind] += 1
             last_positions[kind] = item.at
-        item.age = newer_items[kind] + (newer_turns if kind != "attached" else 0)
+        item.age = newer_items[kind] + newer_turns
         if item.kind in _AGELESS_KINDS:
             item.age = 0
         if item.kind == "user" and item.at != last_turn:
