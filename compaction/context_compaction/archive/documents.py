@@ -84,7 +84,7 @@ def read_stored(raw: JsonObject, format: str, tools: Sequence[str] = ()) -> Stor
     content. For a message that its format cannot parse, it consists of all strings.
 
     Calls of this server's tools, their results and the thinking before them repeat what the archive
-    already has. They are left out if the message has other text.
+    already has. The text omits them if the message has other text.
 
     Args:
         raw: The message.
@@ -150,8 +150,8 @@ def _paths(arguments: Any) -> Iterator[str]:
                 yield value
 
 
-def told_by_output(tool: str | None, data: bytes) -> JsonObject:
-    """Return what an output tells of its session: a title, or the host and its working folder."""
+def session_fields_of(tool: str | None, data: bytes) -> JsonObject:
+    """Return the fields that an output sets for its session: a title, or host and folder."""
     if tool not in (TITLE_TOOL, HOST_TOOL):
         return {}
     text = decode_text(data) or ""
@@ -166,7 +166,7 @@ class IndexedPart:
     Attributes:
         text: The text.
         start_byte: Start of the part, in bytes for an output, in characters for a message.
-        size_bytes: Length of the part in the same unit.
+        size_bytes: Length of the part in the unit of `start_byte`.
         start_char: Start of the part in characters.
         start_line: Number of the first line of the part, from 1.
         paths: Paths of the calls that the message or output answers.

@@ -97,7 +97,7 @@ async def copy_archive(
 
 
 async def _copy(source: Archive, target: Archive, session: SessionInfo) -> tuple[int, int]:
-    """Copy a session; return the number of its records, and of those that the target lacked.
+    """Copy a session; return the number of its records, and how many were new in the target.
 
     Raises:
         ArchiveError: A record of the target differs from the source.

@@ -109,7 +109,7 @@ class Description:
         return SessionInfo(**{item.name: getattr(self, item.name) for item in fields(SessionInfo)})
 
     def usage(self, log_bytes: int) -> SessionUsage:
-        """Return the size of the session, given that of its log."""
+        """Return the size of the session, given the size of its log."""
         return SessionUsage(
             self.session_id,
             self.parent_session_id,
@@ -195,7 +195,7 @@ class TranscriptState(Description):
 
     def _learn_message(self, record: LoggedRecord) -> None:
         head = record.head
-        # Messages usually follow each other; then the same string is kept only once.
+        # Messages usually follow each other; then one string is kept for both.
         parent: str = self._newest if head["parent"] == self._newest else head["parent"]
         node = MessageNode(
             head["seq"],
@@ -288,7 +288,7 @@ class Sessions(Protocol[S]):
         ...
 
     def all_records(self, state: S) -> list[LoggedRecord]:
-        """Return all records of a session in order, without those that only name the session."""
+        """Return all records of a session in order, except records that only name the session."""
         ...
 
 

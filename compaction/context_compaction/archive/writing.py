@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from context_compaction import errors
 from context_compaction.archive.contexts import ComparedList
-from context_compaction.archive.documents import told_by_output
+from context_compaction.archive.documents import session_fields_of
 from context_compaction.archive.histories import Placed
 from context_compaction.archive.records import (
     Record,
@@ -381,7 +381,7 @@ def commit(
             if not _is_stored(state, output):
                 message = state.messages.get(NO_SEQ if blob.seq is None else blob.seq)
                 at = now if message is None else {"ts": message.seconds}
-                output = output | told_by_output(output["tool"], blob.data)
+                output = output | session_fields_of(output["tool"], blob.data)
                 body = ascii_json(encode_content(blob.data, store_blob))
                 records.append(Record({"kind": "output"} | at | output, body))
         context = [_edited_as_such(store, state, entry) for entry in context]

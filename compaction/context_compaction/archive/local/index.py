@@ -144,7 +144,7 @@ class SearchIndex:
         return filters.session_page(rows, limit)
 
     def stored_sizes(self, blob_bytes: Mapping[str, int]) -> StoredSizes:
-        """Return the sizes of all sessions, given those of all large contents by digest."""
+        """Return the sizes of all sessions, given the sizes of all large contents by digest."""
         sessions = self._select(
             "SELECT description, sum(indexed_to) FROM session"
             " JOIN segment ON segment.session = session.id GROUP BY session.id"

@@ -3,7 +3,7 @@
 Writers share the archive's lock, and a deletion holds it exclusively. While a deletion decides that
 no session refers to a blob, no writer can therefore be about to add a reference. Reading the
 logs for their references takes long, so it is done before the lock is taken. Under the lock
-only what was written since is read.
+only later records are read.
 """
 
 import os

@@ -34,7 +34,7 @@ from context_compaction.system import open_file, sync_path, unlock_file
 
 @dataclass(slots=True)
 class LocalState(TranscriptState):
-    """The record heads of one session; `refresh` adds what was written since.
+    """The record heads of one session; `refresh` adds later records.
 
     Attributes:
         log_folder: Folder of the session's segments.
@@ -174,7 +174,7 @@ class LocalSessions:
         return sorted(content, key=lambda record: record.head["n"])
 
     def _sync(self, state: LocalState, segments: Collection[str]) -> None:
-        """Make durable what was read of `segments`, and notify searchers.
+        """Make the records that were read from `segments` durable, and notify searchers.
 
         A process may be killed, or still wait, between its write and its sync. Other processes can
         already read its records, so a process that builds on them makes them durable first and then

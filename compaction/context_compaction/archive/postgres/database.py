@@ -41,7 +41,7 @@ Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 DEFAULT_CONNECTIONS = 16
 RETRY_SECONDS = 20.0
 # Time that one attempt waits for a connection. The pool gives up reconnecting to an unavailable
-# server after the same time, so that the next attempt reconnects at once.
+# server after the same time, so that the next attempt reconnects immediately.
 CONNECTION_SECONDS = 1.0
 
 _CONFLICTS = (

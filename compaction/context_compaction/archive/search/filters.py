@@ -2,7 +2,7 @@
 
 A row of an index is a message, or a part of a long message or of an output. Each row has tags,
 short words that describe its record. A filter requires tags, and an archive stores and compares
-tags without knowing what they mean. So a new filter on content needs a field of `Query`, its tag in
+tags without knowing their meaning. So a new filter on content needs a field of `Query`, its tag in
 `tags_of`, and the same tag in `filter_of`: see docs/how-to/archive.md.
 """
 
@@ -146,7 +146,7 @@ class Row:
         seq: Number of the message; -1 for an output.
         output_id: ID of the output; None for a message.
         start_byte: Start of the part, in bytes for an output, in characters for a message.
-        size_bytes: Length of the part in the same unit.
+        size_bytes: Length of the part in the unit of `start_byte`.
         start_char: Start of the part in characters.
         start_line: Number of the first line of the part, from 1.
         seconds: Time of the record, in Unix seconds.
