@@ -69,7 +69,7 @@ _MAX_POINTERS = 3  # for each layer
 # A resumed session should be small, but the default policy may leave a large context.
 _RESUME_TARGET = "30%"
 
-# What the modes do that do not compact.
+# Names of the work of modes that do not compact.
 _PROGRESS = {"plan": "Planning", "record": "Archiving", "undo": "Undoing"}
 _MODES = [mode for mode in get_args(Mode) if mode != "undo"]
 HostName: TypeAlias = Annotated[str, click.Choice(tuple(RESUME_FORMATS))]

@@ -81,8 +81,8 @@ class OutputSource:
         self.line_count: int = info.line_count
         self._archive = archive
         self._is_ascii = info.size_bytes == info.size_chars
-        # The whole text, and numbers of bytes and characters before a place. Only for a text that
-        # is not ASCII, which would otherwise be read from its start again for each part.
+        # The text, and the numbers of bytes and characters before a position. They are set only
+        # for a text that is not ASCII, because each part of it would need all earlier bytes.
         self._text: str | None = None
         self._counted = 0, 0
 
@@ -131,7 +131,7 @@ class MemorySource:
         headings: Numbers of the lines that are headings of messages, in ascending order.
         gap: Note on missing or unsure parts, starting with a blank; empty if there are none.
         is_json: Whether each line is a JSON object of the archive.
-        rest: Returns a pointer to the lines after the first so many lines; None if there is none.
+        rest: Returns a pointer to the lines after a number of lines. None for other texts.
     """
 
     pointer: str

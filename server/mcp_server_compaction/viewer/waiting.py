@@ -25,7 +25,7 @@ class _Work:
     Attributes:
         done: Set when the work has ended.
         figures: How many units are `done`, how many there are in `total`, and the `unit`. With a
-            total of 0, the unit is the work that must end first.
+            total of 0, the unit names the work that must end first.
         ended_seconds: When the work ended, by the clock of the event loop; infinite before.
         result: The page, or the unexpected error that ended the work; None before the end.
     """

@@ -67,7 +67,7 @@ class Host(ObjectSendStream[SessionMessage]):
         await self._queue.send(item)
 
     async def aclose(self) -> None:
-        """Close the queue; its reader takes what is left."""
+        """Close the queue. Its reader still gets the queued messages."""
         await self._queue.aclose()
 
     async def ask(self, _: object, method: str, params: Mapping[str, Any] | None) -> JsonObject:
