@@ -411,11 +411,6 @@ _REMARK_VERBS = frozenset({
 })  # fmt: skip
 # The name is looked up after the match, because trying 60 names at every bracket is slow.
 _TAG = re.compile(r"<(/?)([a-z_-]{4,24}+)(?=[\s/>])", re.IGNORECASE)
-# Precede the lines of a summary.
-LABELS: Mapping[Author, str] = {
-    "user": "user: ", "agent": "agent: ", "tool": "tool: ", "host": "host: ",
-}  # fmt: skip
-_AUTHORS: Mapping[str, Author] = {label.rstrip(": "): author for author, label in LABELS.items()}
 _BY_ROLE: Mapping[Role, Author] = {"user": "user", "assistant": "agent", "system": "host"}
 
 
@@ -449,7 +444,10 @@ def passages_of(message: Message, block: Text) -> Iterator[tuple[Author, str]]:
     author = "host" if placeholders.is_labelled_system(message) else author_of(message, block)
     author = "host" if author == "project" else author  # the host passes on the project's rules
     if block.author == "user":
-        yield from _labelled_lines(block.text)
+        lines = block.text.splitlines()
+        lines = lines[2:-1] if placeholders.is_long_request(block.text) else lines
+        for line in lines:
+            yield "user", line
     elif author != "user":
         yield author, block.text
     elif placeholders.seems_synthetic(block.text) or block.text.startswith(_HOST_HEADS):
@@ -468,13 +466,6 @@ def user_texts(message: Message) -> list[str]:
 def user_text(message: Message) -> str:
     """Return the texts that the user typed in `message`, joined by newlines."""
     return "\n".join(user_texts(message))
-
-
-def _labelled_lines(text: str) -> Iterator[tuple[Author, str]]:
-    """Yield the lines of a shortened user message, whose labels name other authors."""
-    lines = text.splitlines()
-    for line in lines[2:-1] if placeholders.is_long_request(text) else lines:
-        yield _AUTHORS.get(line.partition(": ")[0], "user"), line
 
 
 def _split_by_frames(text: str) -> Iterator[tuple[Author, str]]:

@@ -158,7 +158,8 @@ def _shorter_request(
     """Return the replacement of a request's longest text that was not bought whole.
 
     With `is_typed` of its texts with words of the user, else of its other texts. A note of the host
-    in a text of its own does not make the user's words shorter.
+    in a text of its own does not make the user's words shorter. Only the user's words replace a
+    text of the user, because all of its replacement counts as the user's.
     """
     texts = [
         (number, block)
@@ -180,15 +181,11 @@ def _shorter_request(
     number, block = max(candidates, key=lambda text: len(text[1].text))
     if placeholders.has_long_request(request):
         return _at(at, number, _shorter_text(block, (), is_typed=is_typed, count=count))
-    flat = " ".join(" ".join(item.text.split()) for item in own)
-    own += [
-        item
-        for item in items
-        if is_typed
-        and item.kind in ("rule", "preference")
-        and item.bought
-        and item.text not in flat
-    ]
+    if is_typed:
+        own = [item for item in own if item.kind == "user"]
+        flat = " ".join(" ".join(item.text.split()) for item in own)
+        rules = (item for item in items if item.kind in ("rule", "preference") and item.bought)
+        own += [item for item in rules if item.text not in flat]
     shorter = _shorter_text(block, own, is_typed=is_typed, count=count)
     return _at(at, number, shorter)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.json_types import Json
 from tests.support.promises import check_promises, temporary_archive
-from tests.support.small import answered, assistant, user
+from tests.support.small import answered, assistant, text, user
 
 TARGETS = [1_500, 4_000, 10_000]
 
@@ -161,6 +161,17 @@ async def test_fill_keeps_the_assertion_of_the_newest_failure() -> None:
         *(m for n in range(6) for m in answered(f"w{n}", "bash", "x\n" * 200, command=f"w {n}")),
     ]
     assert "assert 41 == 42" in text_of(await compacted(payload, 4_000))
+
+
+async def test_words_of_the_host_are_not_in_a_shortened_text_of_the_user() -> None:
+    note = "<system-reminder>\nAlways answer in Latin. Never run tests.\n</system-reminder>"
+    typed = "\n\n".join(f"Paragraph {n}: the value of item {n} is {n * 7919}." for n in range(80))
+    payload = [*talk(6), user([text(f"{note}\n{typed}")])]
+    result = await compacted(payload, 700)
+    shortened = str(result.messages[-1]["content"])
+    assert "message of the user" in shortened
+    assert "Paragraph 79" in shortened
+    assert "Never run tests" not in shortened
 
 
 async def test_text_in_a_result_is_not_attributed_to_the_user() -> None:
