@@ -40,9 +40,8 @@ _FOCUS_WEIGHT = 2 * WEIGHTS["user"]
 HEAD_TOKENS = 8
 """Tokens of an item's label, or of the frame of a message."""
 
-# Up to this share of the room, an order keeps its price after its typed words, and the head of an
-# unread result or of the newest failure is free. Skills bind like orders, but get at most twice
-# this share of the room together.
+# Up to this share of the room, the head of an unread result or of the newest failure is free.
+# Skills bind like orders, but get at most twice this share of the room together.
 _FIRST_SHARE = 0.125
 # The user's surest rules and preferences weigh as much as orders: this many tokens of them, and at
 # most this share of the room.
@@ -67,9 +66,9 @@ class Market:
     def __init__(self, items: Sequence[Item], count: MessageCounter) -> None:
         self._items, self._count = items, count
         _set_ages(items)
-        self._orders = orders_of(items)
+        orders = orders_of(items)
         for item in items:
-            item.age = 0 if item in self._orders or item.in_focus else item.age
+            item.age = 0 if item in orders or item.in_focus else item.age
         failures = [item for item in items if item.kind == "failure"]
         self._newest_failure = max(failures, key=lambda item: item.at, default=None)
         self._special: list[tuple[int, Item]] = []
@@ -104,7 +103,7 @@ class Market:
         return room_tokens
 
     def _depends_on_room(self, item: Item) -> bool:
-        return self._is_free(item) or item in self._orders or item.rank > BINDING_RANK
+        return self._is_free(item) or item.rank > BINDING_RANK
 
     def _is_free(self, item: Item) -> bool:
         """Whether the item's first piece is free up to `_FIRST_SHARE` of the room."""
@@ -115,14 +114,10 @@ class Market:
         rules_tokens = min(_RULES_TOKENS, int(room_tokens * _RULES_SHARE))
         surest = _surest_rules([item for _, item in items], rules_tokens, self._count)
         for number, item in items:
-            first_tokens = int(room_tokens * _FIRST_SHARE)
-            typed_tokens = first_tokens if item in self._orders else 0
-            free_tokens = first_tokens if self._is_free(item) else 0
+            free_tokens = int(room_tokens * _FIRST_SHARE) if self._is_free(item) else 0
             weight = WEIGHTS["rule"] if id(item) in surest else WEIGHTS[item.kind]
             weight = max(weight, _FOCUS_WEIGHT * item.in_focus)
-            prices = _prices(
-                item, weight, self._count, typed_tokens=typed_tokens, free_tokens=free_tokens
-            )
+            prices = _prices(item, weight, self._count, free_tokens)
             total_tokens = 0
             for step, price in enumerate(prices):
                 tokens = item.costs[step]
@@ -132,16 +127,13 @@ class Market:
                     break
 
 
-def _prices(
-    item: Item, weight: int, count: MessageCounter, *, typed_tokens: int, free_tokens: int
-) -> Iterator[float]:
+def _prices(item: Item, weight: int, count: MessageCounter, free_tokens: int) -> Iterator[float]:
     """Yield the prices of the item's pieces in their order, and count their tokens.
 
     Args:
         item: The item.
         weight: The value of one of its tokens.
         count: Counts tokens.
-        typed_tokens: Up to this size, the pasted text of an order is as cheap as typed text.
         free_tokens: Up to this size, the first piece is free.
     """
     typed = set(typed_pieces(item.pieces)) if item.kind == "user" else None
@@ -151,7 +143,7 @@ def _prices(
             head_tokens = 0 if step else HEAD_TOKENS
             item.costs.append(count.text(item.pieces[piece]) + 1 + head_tokens)
         total_tokens += item.costs[step]
-        is_pasted = typed is not None and piece not in typed and total_tokens > typed_tokens
+        is_pasted = typed is not None and piece not in typed
         is_free = total_tokens <= free_tokens and not step
         price = (total_tokens * (1 + item.age)) ** 0.5
         yield 0.0 if is_free else price / (WEIGHTS["result"] if is_pasted else weight)
