@@ -108,7 +108,8 @@ def _parse_messages(archived: Sequence[ArchivedMessage]) -> tuple[tuple[Message,
         items = list(group)
         for message in parse([item.raw for item in items], format=format_name):
             seqs.append(items[message.index or 0].seq)
-            messages.append(replace(message, index=len(messages)))
+            index = len(messages)
+            messages.append(message if message.index == index else replace(message, index=index))
     return tuple(messages), seqs
 
 
