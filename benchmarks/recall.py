@@ -33,8 +33,7 @@ from context_compaction import formats
 from context_compaction.messages.model import Messages
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
-from context_compaction.tokens.counter import counter_for
-from context_compaction.tokens.request_count import request_count
+from context_compaction.tokens.counter import counter_for, request_count
 
 from benchmarks.controls import CONTROLS
 from benchmarks.needed import (

@@ -16,14 +16,15 @@ from context_compaction.messages.model import Messages, text_of
 from context_compaction.request import CompactRequest, Mode
 from context_compaction.result import TokenReport
 from context_compaction.settings import Settings, SmallWindowRule
-from context_compaction.tokens.counter import Estimate, MessageCounter
-from context_compaction.tokens.models import profile_for
-from context_compaction.tokens.request_count import (
+from context_compaction.tokens.counter import (
+    Estimate,
+    MessageCounter,
     RequestCount,
     UsageAnchor,
     anchor_from_usage,
     request_count,
 )
+from context_compaction.tokens.models import profile_for
 
 # In a smaller window, reserve and buffer get at most the share that they have of this one (30 % and
 # 20 %), so that about half of the window is left for the conversation.

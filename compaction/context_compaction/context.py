@@ -38,8 +38,7 @@ from context_compaction.request import CompactRequest
 from context_compaction.result import LayerReport, Recognised, Status
 from context_compaction.settings import Settings
 from context_compaction.summarizers.extractive.items import Record
-from context_compaction.tokens.counter import MessageCounter
-from context_compaction.tokens.request_count import RequestCount
+from context_compaction.tokens.counter import MessageCounter, RequestCount
 
 # For each message of a list its index in the caller's list, and last the index of a next message.
 # None for a message that an earlier compaction wrote.

@@ -23,12 +23,12 @@ from context_compaction.settings import EstimatorName
 from context_compaction.tokens.counter import (
     counter_for,
     message_bytes,
+    request_count,
 )
-from context_compaction.tokens.models import profile_for
-from context_compaction.tokens.request_count import request_count
-from context_compaction.tokens.tokenizers import (
+from context_compaction.tokens.models import (
     ModelCounter,
     o200k_count,
+    profile_for,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st

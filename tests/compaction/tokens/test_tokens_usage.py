@@ -9,8 +9,12 @@ import pytest
 from context_compaction import formats
 from context_compaction.errors import SettingsError
 from context_compaction.messages.model import JsonObject, Messages, make_message
-from context_compaction.tokens.counter import counter_for
-from context_compaction.tokens.request_count import UsageAnchor, anchor_from_usage, request_count
+from context_compaction.tokens.counter import (
+    UsageAnchor,
+    anchor_from_usage,
+    counter_for,
+    request_count,
+)
 
 SESSION = Path(__file__).parents[3] / "examples" / "pi-session.jsonl"
 SHORT = tuple(make_message("user", f"message {number}") for number in range(6))

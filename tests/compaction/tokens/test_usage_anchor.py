@@ -9,8 +9,7 @@ from context_compaction import formats
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
-from context_compaction.tokens.counter import counter_for
-from context_compaction.tokens.request_count import RequestCount, UsageAnchor, request_count
+from context_compaction.tokens.counter import RequestCount, UsageAnchor, counter_for, request_count
 from hypothesis import given
 from hypothesis import strategies as st
 
