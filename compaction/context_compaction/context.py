@@ -21,7 +21,7 @@ from context_compaction.compaction_state import (
     SavedSummary,
 )
 from context_compaction.file_access import DiskFile
-from context_compaction.formats.list_cache import CachedList
+from context_compaction.formats import CachedList
 from context_compaction.layers.base import FileText, LayerContext
 from context_compaction.layers.cut_point import CutPoint
 from context_compaction.messages import placeholders

@@ -10,7 +10,7 @@ from context_compaction.activity.known_file import changed_warning
 from context_compaction.budget import margin_warnings, reserve_warnings, window_of
 from context_compaction.compaction_state import PreparedList
 from context_compaction.context import CompactionContext, Finished, Plan
-from context_compaction.formats.list_cache import as_given
+from context_compaction.formats import as_given
 from context_compaction.layers.cut_point import CutPoint
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, first_difference

@@ -11,8 +11,7 @@ from context_compaction.archive.archive import Archive
 from context_compaction.archive.values import NO_SEQ, ArchivedMessage, ContextEntry
 from context_compaction.context import Session
 from context_compaction.errors import NotFoundError, QueryError
-from context_compaction.formats import FORMATS
-from context_compaction.formats.list_cache import LIST_CACHE
+from context_compaction.formats import FORMATS, LIST_CACHE
 from context_compaction.layers.repair import repair
 from context_compaction.layers.strip_thinking import strip_invalid_thinking
 from context_compaction.messages.edits import OUTPUT_ID_PREFIX

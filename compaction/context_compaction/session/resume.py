@@ -34,7 +34,7 @@ from context_compaction.compaction_state import (
 )
 from context_compaction.context import InputIndices, ReceivedInput, Session
 from context_compaction.errors import NotFoundError, SettingsError
-from context_compaction.formats.list_cache import LIST_CACHE, CachedList
+from context_compaction.formats import LIST_CACHE, CachedList
 from context_compaction.messages.cache_control import cache_marker_count, without_cache_markers
 from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import JsonObject, Messages, Thinking, leading_system_count

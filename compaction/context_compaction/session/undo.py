@@ -16,7 +16,7 @@ from context_compaction.budget import TokenBudget, token_budget_of, window_of
 from context_compaction.compaction_state import CompactionState, with_state
 from context_compaction.context import Session
 from context_compaction.errors import SettingsError
-from context_compaction.formats.list_cache import LIST_CACHE
+from context_compaction.formats import LIST_CACHE
 from context_compaction.messages.cache_control import without_cache_markers
 from context_compaction.messages.history_hash import chain_hashes, content_hash
 from context_compaction.messages.model import JsonObject

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from context_compaction import formats
-from context_compaction.formats.list_cache import ListCache
+from context_compaction.formats import ListCache
 
 PAYLOAD: list[dict[str, Any]] = [
     {"role": "user", "content": "Read the file."},
