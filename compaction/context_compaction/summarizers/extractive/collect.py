@@ -40,8 +40,8 @@ from context_compaction.messages.speakers import HOST_SUMMARY_HEADS, passages_of
 from context_compaction.messages.tool_pairs import with_unique_call_ids
 from context_compaction.messages.tool_results import refusal_comment, result_text
 from context_compaction.summarizers.extractive.items import (
+    GROUP_CHARS,
     LABEL_CHARS,
-    SHORT_CHARS,
     FileItem,
     Item,
     Kind,
@@ -346,7 +346,7 @@ class _Walk:
         for file in files:
             if not file.text.strip():
                 continue
-            pieces = [file.text] if len(file.text) < SHORT_CHARS else line_groups(file.text)
+            pieces = [file.text] if len(file.text) < GROUP_CHARS else line_groups(file.text)
             edited, offset = 0, 0
             for number, piece in enumerate(pieces):
                 if offset <= file.focus:

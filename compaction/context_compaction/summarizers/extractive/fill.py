@@ -43,6 +43,8 @@ HEAD_TOKENS = 8
 # Up to this share of the room, the head of an unread result or of the newest failure is free.
 # Skills bind like orders, but get at most twice this share of the room together.
 _FIRST_SHARE = 0.125
+# Up to this share of the room, the file that was used last in the running turn is free.
+_SMALL_FILE_SHARE = 0.02
 # The user's surest rules and preferences weigh as much as orders: this many tokens of them, and at
 # most this share of the room.
 _RULES_TOKENS = 600
@@ -103,18 +105,20 @@ class Market:
         return room_tokens
 
     def _depends_on_room(self, item: Item) -> bool:
-        return self._is_free(item) or item.rank > BINDING_RANK
+        return self._free_share(item) > 0 or item.rank > BINDING_RANK
 
-    def _is_free(self, item: Item) -> bool:
-        """Whether the item's first piece is free up to `_FIRST_SHARE` of the room."""
-        return item.is_unread or item is self._newest_failure
+    def _free_share(self, item: Item) -> float:
+        """Return the share of the room up to which the item's first piece is free."""
+        if item.is_unread or item is self._newest_failure:
+            return _FIRST_SHARE
+        return _SMALL_FILE_SHARE if item.kind == "file" and not item.age else 0.0
 
     def _offers_of(self, items: Sequence[tuple[int, Item]], room_tokens: int) -> Iterator[_Offer]:
         """Yield the offers of the numbered `items` up to the first piece that cannot fit."""
         rules_tokens = min(_RULES_TOKENS, int(room_tokens * _RULES_SHARE))
         surest = _surest_rules([item for _, item in items], rules_tokens, self._count)
         for number, item in items:
-            free_tokens = int(room_tokens * _FIRST_SHARE) if self._is_free(item) else 0
+            free_tokens = int(room_tokens * self._free_share(item))
             weight = WEIGHTS["rule"] if id(item) in surest else WEIGHTS[item.kind]
             weight = max(weight, _FOCUS_WEIGHT * item.in_focus)
             prices = _prices(item, weight, self._count, free_tokens)

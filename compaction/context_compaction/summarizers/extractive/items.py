@@ -19,10 +19,10 @@ Kind: TypeAlias = Literal[
     "newest", "call", "result", "file", "host", "media", "replaced", "attached",
 ]  # fmt: skip
 
-# The size of a group of lines.
+# A shorter text is one piece, and a longer paragraph is cut into groups of lines of this size.
 GROUP_CHARS = 600
-# A shorter text is one piece. A longer paragraph is cut into groups of lines.
-SHORT_CHARS = 2 * GROUP_CHARS
+# A longer line is cut, and a text that people type is hardly longer.
+_LONG_CHARS = 2 * GROUP_CHARS
 # A longer line is no heading, and labels are cut to this length.
 LABEL_CHARS = 80
 _LIST_ITEM = re.compile(r"\s*(?:[-*+•✓✅☐]|\d{1,4}[.)]|\|)\s?|\s{2,}\S")
@@ -141,7 +141,7 @@ class Record:
 def paragraphs(text: str) -> list[str]:
     """Cut `text` into paragraphs. A list stays with the line above it, and a fence stays whole."""
     text = text.strip("\n")
-    if len(text) < SHORT_CHARS:
+    if len(text) < GROUP_CHARS:
         return [text] if text.strip() else []
     found: list[str] = []
     is_fenced = False
@@ -149,14 +149,14 @@ def paragraphs(text: str) -> list[str]:
         is_joined = is_fenced or (
             bool(found) and (_introduces(found[-1]) or _continues_list(found[-1], part))
         )
-        if is_joined and len(found[-1]) + len(part) < SHORT_CHARS:
+        if is_joined and len(found[-1]) + len(part) < GROUP_CHARS:
             found[-1] += f"\n\n{part}"
         elif part.strip():
             found.append(part)
         is_fenced ^= part.count("```") % 2 == 1
     pieces: list[str] = []
     for paragraph in found:
-        pieces += [paragraph] if len(paragraph) < SHORT_CHARS else line_groups(paragraph)
+        pieces += [paragraph] if len(paragraph) < GROUP_CHARS else line_groups(paragraph)
     return pieces
 
 
@@ -165,8 +165,8 @@ def line_groups(text: str) -> list[str]:
     groups: list[list[str]] = []
     size_chars = 0
     for line in text.strip("\n").split("\n"):
-        for start in range(0, len(line) or 1, GROUP_CHARS):
-            part = line[start : start + GROUP_CHARS]
+        for start in range(0, len(line) or 1, _LONG_CHARS):
+            part = line[start : start + _LONG_CHARS]
             if not groups or size_chars + len(part) > GROUP_CHARS:
                 groups.append([])
                 size_chars = 0
@@ -203,7 +203,7 @@ def typed_pieces(pieces: Sequence[str]) -> list[int]:
     typed: list[int] = []
     size_chars = 0
     for index, piece in enumerate(pieces):
-        if size_chars > SHORT_CHARS:
+        if size_chars > _LONG_CHARS:
             break
         typed.append(index)
         size_chars += len(piece)
