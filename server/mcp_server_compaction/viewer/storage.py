@@ -99,9 +99,8 @@ async def protect(request: PageRequest) -> Response:
 async def confirm_delete(request: PageRequest) -> Page:
     """`/sessions/ID/delete`: asks whether to delete the session."""
     info = await request.archive.session_info(request.path("session_id"))
-    family, _ = await request.archive.sessions(limit=50, family_of=info.session_id)
     document: JsonObject = {"session_id": info.session_id, "messages": info.message_count}
-    return Page("delete.html", document, {"info": info, "child_count": len(family) - 1})
+    return Page("delete.html", document, {"info": info})
 
 
 async def delete(request: PageRequest) -> Response:

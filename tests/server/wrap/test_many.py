@@ -55,8 +55,10 @@ for line in sys.stdin:
         if name == "hang":
             time.sleep(1_000)
         if name == "flood":
-            for number in range(50_000):
+            for number in range(10_000_000):
                 send({"method": "notifications/message", "params": {"level": "info", "data": 1}})
+                if number > 50_000 and os.path.exists(params["arguments"]["until"]):
+                    break
             result["content"][0]["text"] = "a row of text\n" * 1_500_000
         if name == "grow":
             extra = 1
@@ -192,11 +194,12 @@ async def test_changed_list_is_announced_and_read_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mischief", ["hang", "flood"])
 async def test_mischief_of_one_server_does_not_block_another(tmp_path: Path, mischief: str) -> None:
     order: list[str] = []
+    ended = tmp_path / "ended"  # the flood goes on until this file exists
     servers = {"bad": MISCHIEVOUS, "good": MISCHIEVOUS}
     async with wrapped(tmp_path, servers) as client, anyio.create_task_group() as tasks:
 
         async def call_bad() -> None:
-            result = await client.call_tool(f"bad__{mischief}", {})
+            result = await client.call_tool(f"bad__{mischief}", {"until": str(ended)})
             order.append("bad")
             assert len(shown(result)) < 4_000
 
@@ -205,6 +208,7 @@ async def test_mischief_of_one_server_does_not_block_another(tmp_path: Path, mis
         for _ in range(3):
             await client.call_tool("good__pid", {})
         order.append("good")
+        ended.touch()
         if mischief == "hang":
             tasks.cancel_scope.cancel()
     assert order == (["good"] if mischief == "hang" else ["good", "bad"])

@@ -43,6 +43,7 @@ _RESERVED = re.compile(r"(?i)(?:con|prn|aux|nul|com[1-9]|lpt[1-9])(?:\..*)?|.*[ 
 # Folders of the system and of Python, whose names are not ours.
 _PYTHON = (sys.prefix, sys.base_prefix, *(path for path in sys.path if "site-packages" in path))
 _FOREIGN = ("/dev", "/proc", "/sys", "/usr", "/etc", *_PYTHON)
+_MEMORY = "/dev/shm"  # the folder of temporary files in the tests
 O_BINARY = 0x0800_0000
 
 
@@ -73,10 +74,14 @@ def check_closed(path: str) -> None:
         raise refusal(errno.EACCES, 32, path)
 
 
+def _is_foreign(path: str) -> bool:
+    return path.startswith(_FOREIGN) and not path.startswith(_MEMORY)
+
+
 def check_name(path: str) -> None:
     """Refuse a name that Windows does not allow, and one that differs in case only."""
     full = Path(path).absolute()
-    if str(full).startswith(_FOREIGN):
+    if _is_foreign(str(full)):
         return
     if len(str(full)) > MAX_PATH:
         raise refusal(errno.ENOENT, 206, path)
@@ -93,7 +98,7 @@ def on_open(path: Any, mode: Any, flags: int) -> None:
     if isinstance(path, int):
         return
     text = os.fsdecode(path)
-    if mode is None and Path(text).is_dir() and not text.startswith(_FOREIGN):
+    if mode is None and Path(text).is_dir() and not _is_foreign(text):
         raise refusal(errno.EACCES, 5, text)
     if flags & os.O_CREAT:
         check_name(text)

@@ -20,7 +20,7 @@ WEIGHTS: Mapping[Kind, int] = {
     "closing": 64,
     "remark": 40,
     "plan": 16,
-    "document": 24,
+    "document": 32,
     "failure": 8,
     "action": 8,
     "newest": 64,
