@@ -82,9 +82,14 @@ def shown_lines(
 
 def without_reminder(text: str) -> str:
     """Return `text` without the notes of a host at its end."""
-    while text.rstrip().endswith("</system-reminder>") and "<system-reminder>" in text:
-        text = text[: text.rfind("<system-reminder>")].rstrip("\n")
-    return text
+    stop = end = len(text)
+    while True:  # positions only, because each copy of a long text takes long
+        while end and text[end - 1].isspace():
+            end -= 1
+        start = text.rfind("<system-reminder>", 0, end)
+        if start < 0 or not text.endswith("</system-reminder>", 0, end):
+            return text[:stop].rstrip("\n") if stop < len(text) else text
+        stop = end = start
 
 
 def is_cut(text: str) -> bool:
@@ -93,15 +98,20 @@ def is_cut(text: str) -> bool:
 
 
 def is_shortened(text: str, whole: str) -> bool:
-    """Whether `text` consists of parts of `whole` and of notices that the host left out the rest.
+    """Whether `text` has parts of `whole` in order, and notices that the host left out the rest.
 
     Without a notice, it may be the result of another run.
     """
-    lines = [line.strip() for line in text.splitlines()]
-    is_gap = [_is_notice(line) for line in lines]
-    return any(is_gap) and all(
-        gap or line in whole for line, gap in zip(lines, is_gap, strict=True)
-    )
+    has_notice, position = False, 0
+    for line in map(str.strip, text.splitlines()):
+        if _is_notice(line):
+            has_notice = True
+            continue
+        position = whole.find(line, position)  # linear, because the search never goes back
+        if position < 0:
+            return False
+        position += len(line)
+    return has_notice
 
 
 def numbered_lines(text: str) -> ShownLines | None:

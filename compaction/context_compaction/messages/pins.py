@@ -7,6 +7,7 @@ compactions, with or without an archive. All functions are pure.
 """
 
 import hashlib
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -204,9 +205,8 @@ def _list_item(text: str) -> str:
     """Return a text as a list item, or as a fenced block if it has several lines."""
     if "\n" not in text:
         return f"- {text}"
-    fence = "```"
-    while fence in text:
-        fence += "`"
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"
 
 

@@ -224,6 +224,9 @@ OTHERS: dict[str, Change] = {
     "short results": partial(change_results, lambda _: "ok"),
     "results of another run": partial(change_results, lambda text: text[: len(text) // 2]),
     "errors": partial(change_results, lambda _: "[2 tests failed]"),
+    "other order": partial(
+        change_results, lambda text: "\n".join(["[lines removed]", *reversed(text.splitlines())])
+    ),
 }
 
 

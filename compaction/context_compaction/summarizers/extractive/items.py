@@ -146,6 +146,8 @@ def paragraphs(text: str) -> list[str]:
     found: list[str] = []
     is_fenced = False
     for part in text.split("\n\n"):
+        if not (is_fenced or part.strip()):
+            continue
         is_joined = is_fenced or (
             bool(found) and (_introduces(found[-1]) or _continues_list(found[-1], part))
         )
