@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from unicodedata import category
 
+from context_compaction.messages.cache import RecentCache
+
 OMISSION = "[…]"
 """The mark in place of text that is not shown."""
 
@@ -43,8 +45,17 @@ _PRINTED = re.compile(
 )
 
 
+_CACHE_CHARS = 8_000_000
+_own_words: RecentCache[str] = RecentCache(_CACHE_CHARS)
+
+
 def own_words(text: str) -> str:
     """Return `text` without the parts that somebody else wrote. Line breaks stay."""
+    # Cached, because several stages ask for the words of each message, at every turn.
+    return _own_words.get_or_compute(text, lambda: _without_data(text), len(text))
+
+
+def _without_data(text: str) -> str:
     lines = text.split("\n")
     for index in _data_lines(lines):
         lines[index] = ""
@@ -55,28 +66,29 @@ def _data_lines(lines: Sequence[str]) -> Iterator[int]:
     """Yield the indices of the lines that somebody else wrote."""
     fence, in_trace, in_pin = "", False, False
     for index, line in enumerate(lines):
-        fence_line = _FENCE.match(line)
+        is_blank = not line or line.isspace()
+        fence_line = None if is_blank else _FENCE.match(line)
         if in_pin:  # the user asked for all of a pin, code included
             in_pin = "</pin>" not in line
         elif fence:
             yield index
             if fence_line and fence_line[1].startswith(fence) and not fence_line[2].strip():
                 fence = ""
+        elif is_blank:
+            in_trace = False
         elif fence_line:
             yield index
             fence = "" if fence_line[1] in fence_line[2] else fence_line[1]
         elif _starts_mail(lines, index):
             yield from range(index, len(lines))  # because a mail has no recognizable end
             return
-        elif line.strip():
+        else:
             printed = _PRINTED.match(line)
             in_trace = in_trace or bool(printed and printed["trace"])
             if in_trace or printed or line.lstrip().startswith(">"):
                 yield index
             else:
                 in_pin = line.rfind("<pin>") > line.rfind("</pin>")
-        else:
-            in_trace = False
 
 
 def _starts_mail(lines: Sequence[str], index: int) -> bool:
