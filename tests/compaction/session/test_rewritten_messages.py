@@ -120,6 +120,8 @@ def clear(text: str) -> str:
 
 
 def shorten(text: str) -> str:
+    if len(text) <= 500:
+        return text
     return f"{text[:300]}\n[... 900 characters truncated ...]\n{text[-200:]}"
 
 
