@@ -154,7 +154,7 @@ def follow_files(
         except BudgetSpentError:
             walk.mark_unsure(walk.files.values(), position)
             break
-        except Exception:
+        except Exception:  # the arguments of calls may have any shape
             _logger.exception("the calls of message %d cannot be followed", position)
             walk.mark_unsure(walk.files.values(), position)
     walk.add_names()

@@ -46,13 +46,14 @@ _PRINTED = re.compile(
 
 
 _CACHE_CHARS = 8_000_000
+_ENTRY_CHARS = 200  # what an entry takes besides its text, because many texts are one word
 _own_words: RecentCache[str] = RecentCache(_CACHE_CHARS)
 
 
 def own_words(text: str) -> str:
     """Return `text` without the parts that somebody else wrote. Line breaks stay."""
     # Cached, because several stages ask for the words of each message, at every turn.
-    return _own_words.get_or_compute(text, lambda: _without_data(text), len(text))
+    return _own_words.get_or_compute(text, lambda: _without_data(text), len(text) + _ENTRY_CHARS)
 
 
 def _without_data(text: str) -> str:
