@@ -89,7 +89,7 @@ from .formats.session_files.model import (
 from .formats.session_files.read import read_conversation as read_conversation
 from .layers import LAYERS as LAYERS
 from .layers.preview import preview as preview
-from .messages.edits import (
+from .messages.model import (
     Blob as Blob,
     Edit as Edit,
     make_blob as make_blob,
@@ -125,7 +125,7 @@ from .messages.placeholders import (
     persisted as persisted,
     seems_synthetic as seems_synthetic,
 )
-from .messages.tool_results import result_text as result_text
+from .messages.model import result_text as result_text
 from .pipeline.compact import ReportProgress as ReportProgress, compact as compact
 from .pipeline.dropped_names import (
     read_dropped_names as read_dropped_names,

@@ -25,9 +25,8 @@ from context_compaction.formats import CachedList
 from context_compaction.layers.base import FileText, LayerContext
 from context_compaction.layers.cut_point import CutPoint
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Blob, Edit, Step
 from context_compaction.messages.history_hash import HEAD_CHARS
-from context_compaction.messages.model import JsonObject, Message, Messages
+from context_compaction.messages.model import Blob, Edit, JsonObject, Message, Messages, Step
 from context_compaction.messages.pins import Pin, Pins
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import NO_PROVEN_TEXTS, Claims, ProvenTexts

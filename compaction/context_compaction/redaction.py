@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 from context_compaction.errors import InvalidMessageError, SettingsError
 from context_compaction.find_secrets import find_secrets
 from context_compaction.messages.cache import RecentCache, json_key
-from context_compaction.messages.edits import Blob
 from context_compaction.messages.model import (
+    Blob,
     Block,
     Message,
     Part,

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from context_compaction.messages.edits import Edit
-from context_compaction.messages.model import JsonObject
+from context_compaction.messages.model import Edit, JsonObject
 
 Status: TypeAlias = Literal[
     "unchanged",

@@ -18,9 +18,9 @@ from context_compaction.messages.model import (
     is_list,
     named_arguments,
     one_line,
+    result_text,
 )
 from context_compaction.messages.speakers import passages_of
-from context_compaction.messages.tool_results import result_text
 
 # Words of results whose work continues. A tool that spawns an agent needs no such words.
 _STARTS = re.compile(

@@ -34,12 +34,12 @@ from context_compaction.messages.model import (
     is_object,
     named_arguments,
     one_line,
+    result_text,
     tool_calls,
     tool_results,
 )
 from context_compaction.messages.names import kind_of, names_in
 from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
-from context_compaction.messages.tool_results import result_text
 
 _logger = logging.getLogger(__name__)
 

@@ -44,10 +44,10 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
     is_synthetic_result,
+    result_text,
 )
 from context_compaction.messages.names import pieces_of
 from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
-from context_compaction.messages.tool_results import result_text
 from context_compaction.redaction import redact
 
 _logger = logging.getLogger(__name__)

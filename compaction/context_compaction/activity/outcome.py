@@ -16,11 +16,23 @@ from context_compaction.messages.model import (
     compact_json,
     is_list,
     is_object,
+    result_text,
 )
-from context_compaction.messages.tool_results import result_text
 
 _logger = logging.getLogger(__name__)
 
+# Texts with which hosts replace the result of a call that the user refused.
+_REFUSED = re.compile(
+    r".{0,80}\b(?:user (?:doesn't want|does not want|rejected|denied|declined|refused)"
+    r"|(?:rejected|denied|declined|refused) by (?:the )?user)\b",
+    re.IGNORECASE,
+)
+# Words of Claude Code, OpenCode and Cline before the user's comment, and after it.
+_COMMENT_STARTS = ("the user said:", "reason for the rejection:", "following feedback:")
+_COMMENT_ENDS = ("</feedback>", "\n\nNote: The user's next message may contain ")
+# Claude Code writes this itself in the place of a comment.
+_NO_COMMENT = "The user wants to clarify these questions."
+_REFUSAL_CHARS = 400
 LINE_CHARS = 300  # a longer line is cut; minified files have lines of megabytes
 TERMINAL_CODE = re.compile(r"\x1b\[[\d;]{0,12}[A-Za-z]")
 # A word that names an error or a failed check.
@@ -156,3 +168,21 @@ def arguments_line(arguments: Mapping[str, Any]) -> str:
     """Return arguments by name on one line, without null values."""
     given = ((key, value) for key, value in arguments.items() if value is not None)
     return ", ".join(f"{key}={v if isinstance(v, str) else json_line(v)}" for key, v in given)
+
+
+def refusal_comment(result: ToolResult) -> str | None:
+    """Return the user's comment on a refused call, on one line; "" without a comment.
+
+    None if the user did not refuse the call. The host's words are read, not the user's.
+    """
+    text = result_text(result)
+    if not _REFUSED.match(text):
+        return None
+    head = text[:_REFUSAL_CHARS].lower()
+    starts = [head.find(words) + len(words) for words in _COMMENT_STARTS if words in head]
+    comment = text[min(starts) :].lstrip().removeprefix("<feedback>") if starts else ""
+    if comment.startswith(_NO_COMMENT):
+        return ""
+    for end in _COMMENT_ENDS:
+        comment = comment.partition(end)[0]
+    return " ".join(comment.split())

@@ -47,8 +47,16 @@ import zstandard
 from context_compaction.archive.values import OutputInfo, OutputSlice
 from context_compaction.errors import ArchiveDamagedError, NotFoundError, QueryError, SettingsError
 from context_compaction.messages import model
-from context_compaction.messages.edits import OUTPUT_ID_HEX_DIGITS, OUTPUT_ID_PREFIX, Blob
-from context_compaction.messages.model import JsonObject, Message, is_list, is_object, utf8_json
+from context_compaction.messages.model import (
+    OUTPUT_ID_HEX_DIGITS,
+    OUTPUT_ID_PREFIX,
+    Blob,
+    JsonObject,
+    Message,
+    is_list,
+    is_object,
+    utf8_json,
+)
 
 # Larger than the limit of outputs, because strings of messages are always read whole. A blob file
 # costs 1.1 ms and two device syncs (measured at 55 KB), a line in the log 0.1 ms and no further

@@ -15,8 +15,7 @@ from context_compaction.activity.digest import digest, plan_of
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.drop_messages import drop_messages
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Step
-from context_compaction.messages.model import Messages, tool_calls
+from context_compaction.messages.model import Messages, Step, tool_calls
 from context_compaction.messages.placeholders import Span
 
 _COMPLETED = frozenset({"completed", "complete", "done", "finished"})

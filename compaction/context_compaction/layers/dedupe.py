@@ -10,8 +10,8 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from context_compaction.activity.calls import ToolUse, classify
-from context_compaction.layers.base import LayerContext
-from context_compaction.layers.replace_blocks import (
+from context_compaction.layers.base import (
+    LayerContext,
     Place,
     Replacement,
     clear_result,
@@ -19,10 +19,9 @@ from context_compaction.layers.replace_blocks import (
     replace_blocks,
 )
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Step
-from context_compaction.messages.model import Messages, ToolCall, ToolResult
+from context_compaction.messages.model import Messages, Step, ToolCall, ToolResult, result_text
+from context_compaction.messages.speakers import newest_results
 from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
-from context_compaction.messages.tool_results import newest_results, result_text
 
 # These notes must stay true if the newer result is cleared later, so that the text never changes
 # and the prompt cache holds.

@@ -14,8 +14,14 @@ from context_compaction.activity.digest import plan_of
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.cut_point import is_preserved
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Edit, Step
-from context_compaction.messages.model import Message, Messages, make_message, tool_calls
+from context_compaction.messages.model import (
+    Edit,
+    Message,
+    Messages,
+    Step,
+    make_message,
+    tool_calls,
+)
 from context_compaction.messages.pins import carried_by
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.tool_pairs import safe_cuts

@@ -7,8 +7,8 @@ than `min_savings_tokens`, and clears down to the target, well below the trigger
 from collections.abc import Iterator
 
 from context_compaction.activity.calls import classify, is_recalling
-from context_compaction.layers.base import LayerContext
-from context_compaction.layers.replace_blocks import (
+from context_compaction.layers.base import (
+    LayerContext,
     Place,
     Replacement,
     clear_marker,
@@ -16,12 +16,12 @@ from context_compaction.layers.replace_blocks import (
     clip_call,
     is_protected,
     replace_blocks,
+    result_chars,
 )
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Step
-from context_compaction.messages.model import Messages, ToolCall, ToolResult, tool_results
+from context_compaction.messages.model import Messages, Step, ToolCall, ToolResult, tool_results
+from context_compaction.messages.speakers import newest_results
 from context_compaction.messages.tool_pairs import CallIndex, index_calls
-from context_compaction.messages.tool_results import newest_results, result_chars
 from context_compaction.tokens.counter import content_tokens
 
 

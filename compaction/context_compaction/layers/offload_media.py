@@ -7,21 +7,24 @@ refused for its size. The newest turn keeps its media.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from context_compaction.layers.base import LayerContext
-from context_compaction.layers.replace_blocks import Place, Replacement, replace_blocks
+from context_compaction.layers.base import LayerContext, Place, Replacement, replace_blocks
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Blob, Edit, Step, make_blob
 from context_compaction.messages.model import (
+    JSON_MEDIA_TYPE,
+    Blob,
     Block,
     Document,
+    Edit,
     Image,
     Messages,
     Part,
+    Step,
     Text,
     ToolResult,
+    make_blob,
+    media_json,
     starts_turn,
 )
-from context_compaction.messages.tool_results import JSON_MEDIA_TYPE, media_json
 
 
 def offload_media(messages: Messages, context: LayerContext) -> Step:

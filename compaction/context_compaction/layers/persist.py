@@ -7,20 +7,19 @@ before all layers that clear, so that the whole text is archived before a placeh
 from collections.abc import Iterator, Mapping, Sequence
 
 from context_compaction.activity.calls import is_recalling
-from context_compaction.layers.base import LayerContext
-from context_compaction.layers.preview import extract, preview, search_words
-from context_compaction.layers.replace_blocks import (
+from context_compaction.layers.base import (
+    LayerContext,
     Place,
     Replacement,
     persist_result,
     replace_blocks,
+    result_chars,
 )
+from context_compaction.layers.preview import extract, preview, search_words
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Step
-from context_compaction.messages.model import Messages, ToolResult, text_of
-from context_compaction.messages.speakers import user_text
+from context_compaction.messages.model import Messages, Step, ToolResult, result_text, text_of
+from context_compaction.messages.speakers import newest_results, user_text
 from context_compaction.messages.tool_pairs import index_calls
-from context_compaction.messages.tool_results import newest_results, result_chars, result_text
 from context_compaction.tokens.counter import MessageCounter, content_tokens
 
 # Search words are taken from the first characters of the request, and of the agent's last text.

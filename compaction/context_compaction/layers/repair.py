@@ -11,14 +11,15 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import (
     NO_RESULT,
     Block,
     Document,
+    Edit,
     Message,
     Messages,
     Opaque,
+    Step,
     Text,
     Thinking,
     ToolCall,
@@ -28,6 +29,7 @@ from context_compaction.messages.model import (
     is_same,
     is_synthetic_result,
     make_message,
+    media_json,
     tool_calls,
 )
 from context_compaction.messages.tool_pairs import (
@@ -45,7 +47,6 @@ from context_compaction.messages.tool_pairs import (
     server_calls,
     with_unique_call_ids,
 )
-from context_compaction.messages.tool_results import media_json
 
 
 @dataclass(slots=True)

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from context_compaction.layers.base import FileText, LayerContext
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Edit, Step
-from context_compaction.messages.model import Messages, make_message
+from context_compaction.messages.model import Edit, Messages, Step, make_message
 from context_compaction.tokens.counter import MessageCounter
 
 _MAX_NAMED_FILES = 4

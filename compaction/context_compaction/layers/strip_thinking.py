@@ -10,12 +10,14 @@ assistant message does not start with thinking, so the thinking of that loop sta
 import re
 
 from context_compaction.errors import SettingsError
-from context_compaction.messages.edits import Edit, Step, first_difference
 from context_compaction.messages.model import (
+    Edit,
     Message,
     Messages,
+    Step,
     Thinking,
     edit_message,
+    first_difference,
     tool_calls,
     tool_results,
 )

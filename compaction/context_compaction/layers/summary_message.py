@@ -15,10 +15,11 @@ from context_compaction.layers.cut_point import (
     turn_prefix_of,
 )
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import (
+    Edit,
     Message,
     Messages,
+    Step,
     Text,
     edit_message,
     leading_system_count,

@@ -1,14 +1,18 @@
-"""The immutable model of a conversation, independent of the provider's format.
+"""The immutable model of a conversation and of its edits, independent of the provider's format.
 
 `formats/` parses a provider's JSON into these types and renders it again. A message keeps the
 host's own object in `source`, and an unedited message is rendered as that object. Layers never
 assign to a message. They create a copy with `edit_message`, which is rendered from a copy of
 `source`, so that unknown fields and blocks survive.
 
+A layer returns a `Step`: the new messages, an `Edit` for each change, and a `Blob` for content that
+leaves the context.
+
 There are three roles. Tool results are always in messages of the role "user" (Anthropic's
 convention), and `system` includes OpenAI's "developer".
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +34,10 @@ SHOWN_CHARS = 160
 SEARCHED_CHARS = 100_000
 # Content of a result that `repair` adds to a call without a result.
 NO_RESULT = "[No result was recorded for this call.]"
+JSON_MEDIA_TYPE = "application/json"
+OUTPUT_ID_PREFIX = "o_"
+# 96 bits of the SHA-256; the archive stores the full hash.
+OUTPUT_ID_HEX_DIGITS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +289,30 @@ def text_of(blocks: Sequence[Block]) -> str:
     return "\n".join(block.text for block in blocks if isinstance(block, Text))
 
 
+def result_text(result: ToolResult) -> str:
+    """Return the text parts of a result, joined by newlines."""
+    if len(result.content) == 1 and isinstance(result.content[0], Text):
+        return result.content[0].text  # the usual case, kept fast
+    return "\n".join(part.text for part in result.content if isinstance(part, Text))
+
+
+def full_text_of(message: Message) -> str:
+    """Return the text of a message, including its tool results."""
+    contents = (
+        block.content if isinstance(block, ToolResult) else (block,) for block in message.blocks
+    )
+    return "\n".join(filter(None, map(text_of, contents)))
+
+
+def media_json(part: Image | Document | Opaque) -> str:
+    """Return the host's JSON of a part that is not text."""
+    raw = part.source
+    if raw is None and not isinstance(part, Opaque):
+        media = {"media_type": part.media_type, "data": part.data, "url": part.url}
+        raw = {"type": type(part).__name__.lower(), **media}
+    return json.dumps(raw, ensure_ascii=False)
+
+
 def starts_turn(message: Message) -> bool:
     """Whether `message` starts a turn: the user speaks.
 
@@ -332,3 +364,91 @@ def strings_in(value: object) -> Iterator[str]:
             waiting += reversed(item.values())
         elif is_list(item):
             waiting += reversed(item)
+
+
+def output_id_of(data: bytes) -> str:
+    """Return the ID of the output `data`: a hash, so it is known before anything is written."""
+    digest = hashlib.sha256(data).hexdigest()
+    return OUTPUT_ID_PREFIX + digest[:OUTPUT_ID_HEX_DIGITS]
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Content that leaves the context and stays readable under `output_id`.
+
+    Attributes:
+        output_id: The ID, which is a hash of `data`.
+        data: The bytes. Text is UTF-8 with lone surrogates passed through ("surrogatepass"). An
+            image, a document or an unknown block is stored as its JSON.
+        media_type: "text/plain", or "application/json" for a part that is not text.
+        tool_name: Name of the tool that produced the content.
+        call_id: ID of the call that produced the content.
+        seq: Number of the archived message that contained it. The output gets its time.
+    """
+
+    output_id: str
+    data: bytes
+    media_type: str = "text/plain"
+    tool_name: str | None = None
+    call_id: str | None = None
+    seq: int | None = None
+
+
+def make_blob(
+    text: str,
+    *,
+    media_type: str = "text/plain",
+    tool_name: str | None = None,
+    call_id: str | None = None,
+) -> Blob:
+    """Return the blob that stores `text`, byte for byte."""
+    data = text.encode("utf-8", "surrogatepass")
+    return Blob(output_id_of(data), data, media_type, tool_name, call_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A change made by a layer.
+
+    Attributes:
+        layer: Name of the layer.
+        action: The change in one word: "persisted", "cleared", "clipped", "summarized", "dropped",
+            "restored", "named", "stripped", "repaired", "offloaded", "collapsed",
+            "added".
+        index: Index in the input list, from 0; None for an addition.
+        tokens_before: Estimated tokens before the change.
+        tokens_after: Estimated tokens after the change.
+        pointers: Output IDs or `transcript://` ranges of the original.
+        tool_name: Tool of the changed call or result; None for other content.
+        note: A short reason for people.
+    """
+
+    layer: str
+    action: str
+    index: int | None
+    tokens_before: int
+    tokens_after: int
+    pointers: tuple[str, ...] = ()
+    tool_name: str | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The outcome of a layer.
+
+    Attributes:
+        messages: The new list; the input object if nothing changed.
+        edits: The changes.
+        blobs: The content to archive.
+    """
+
+    messages: Messages
+    edits: tuple[Edit, ...] = ()
+    blobs: tuple[Blob, ...] = ()
+
+
+def first_difference(before: Messages, after: Messages) -> int:
+    """Return the first index with different objects; the shorter length if there is none."""
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((index for index, (a, b) in pairs if a is not b), min(len(before), len(after)))

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Blob, Step, make_blob
-from context_compaction.messages.model import Message, Messages
+from context_compaction.messages.model import Blob, Message, Messages, Step, make_blob
 
 Origin: TypeAlias = Literal["manual", "marker", "automatic", "running"]
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from context_compaction.messages.edits import Blob
 from context_compaction.messages.model import (
     SHOWN_CHARS,
+    Blob,
     Message,
     Messages,
     Opaque,

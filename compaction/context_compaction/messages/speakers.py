@@ -32,6 +32,7 @@ from context_compaction.messages.model import (
     Text,
     ToolResult,
     is_same,
+    text_of,
     tool_results,
 )
 from context_compaction.messages.tool_pairs import with_loaded_tools
@@ -520,3 +521,24 @@ def _frames_in(text: str) -> list[tuple[int, int]]:
         elif stop > start:
             frames.append((start, stop))
     return frames
+
+
+def newest_results(messages: Messages) -> range:
+    """Return the indices of the newest messages with results: the results of the newest calls.
+
+    Texts of the host between and after the results, such as reminders, are included.
+    """
+    start = stop = len(messages)
+    index = len(messages)
+    while index and (messages[index - 1].role != "assistant" or _is_filler(messages[index - 1])):
+        index -= 1
+        if messages[index].role == "user" and tool_results(messages[index]):
+            start, stop = index, (index + 1 if start == len(messages) else stop)
+        elif user_texts(messages[index]):
+            break
+    return range(start, stop)
+
+
+def _is_filler(message: Message) -> bool:
+    """Whether a repair inserted `message` between two messages of the same role."""
+    return len(message.blocks) == 1 and text_of(message.blocks) == placeholders.NO_CONTENT

@@ -18,11 +18,17 @@ from context_compaction.context import Session
 from context_compaction.errors import SettingsError
 from context_compaction.formats.session_files.read import system_text
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import make_blob
-from context_compaction.messages.model import JsonObject, Message, Messages, Text, text_of
+from context_compaction.messages.model import (
+    JsonObject,
+    Message,
+    Messages,
+    Text,
+    full_text_of,
+    make_blob,
+    text_of,
+)
 from context_compaction.messages.pins import Origin, Pin, Pins, carried_by, is_pin_id, pin_id_of
 from context_compaction.messages.speakers import user_texts
-from context_compaction.messages.tool_results import full_text_of
 from context_compaction.request import CompactRequest
 from context_compaction.summarizers.instructions.find import find_instructions
 from context_compaction.summarizers.instructions.own_words import own_words

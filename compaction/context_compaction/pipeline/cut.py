@@ -12,8 +12,7 @@ from context_compaction.layers.cut_point import CutPoint, cut_all, cut_keeping, 
 from context_compaction.layers.offload_media import offload_media
 from context_compaction.layers.persist import fresh_result_tokens
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Edit
-from context_compaction.messages.model import Message
+from context_compaction.messages.model import Edit, Message
 from context_compaction.messages.pins import restore_pinned
 from context_compaction.messages.speakers import ProvenTexts, with_authors
 from context_compaction.messages.tool_pairs import safe_cuts

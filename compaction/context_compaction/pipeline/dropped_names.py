@@ -22,10 +22,10 @@ from context_compaction.messages.model import (
     Text,
     ToolCall,
     ToolResult,
+    result_text,
     strings_in,
 )
 from context_compaction.messages.names import NameKind, kind_of, may_hold_name, names_in
-from context_compaction.messages.tool_results import result_text
 from context_compaction.result import CompactResult
 
 # Names shown of each kind, because people and models read receipts.

@@ -23,8 +23,7 @@ from context_compaction.layers.repair import repair, repair_after_removal
 from context_compaction.layers.strip_thinking import strip_invalid_thinking
 from context_compaction.messages.cache import MAX_MESSAGES, RecentCache
 from context_compaction.messages.cache_control import cache_markers, keep_cache_markers
-from context_compaction.messages.edits import Step
-from context_compaction.messages.model import JsonObject, Message, Messages
+from context_compaction.messages.model import JsonObject, Message, Messages, Step
 from context_compaction.messages.pins import Pins
 from context_compaction.messages.speakers import claims_in, with_authors
 from context_compaction.pipeline.collect_pins import check_indices, check_pins, gather_pins

@@ -13,9 +13,7 @@ from itertools import zip_longest
 
 from context_compaction.activity.background import started_line
 from context_compaction.context import CompactionContext, EditedMessages
-from context_compaction.layers.cut_point import is_preserved, preserved_part
-from context_compaction.layers.preview import extract
-from context_compaction.layers.replace_blocks import (
+from context_compaction.layers.base import (
     Place,
     Replacement,
     clear_result,
@@ -25,19 +23,24 @@ from context_compaction.layers.replace_blocks import (
     replace_blocks,
     smaller,
 )
+from context_compaction.layers.cut_point import is_preserved, preserved_part
+from context_compaction.layers.preview import extract
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Blob, Edit, Step, make_blob
 from context_compaction.messages.model import (
+    Blob,
+    Edit,
     Message,
     Messages,
+    Step,
     Text,
     ToolCall,
     ToolResult,
     is_rules,
+    make_blob,
+    result_text,
 )
 from context_compaction.messages.speakers import author_of, rules_kind_of, with_author
 from context_compaction.messages.tool_pairs import CallIndex, index_calls
-from context_compaction.messages.tool_results import result_text
 from context_compaction.summarizers.extractive.items import GROUP_CHARS, Item, Record
 from context_compaction.summarizers.instructions.find import has_rule_sign, instructions_in
 from context_compaction.tokens.counter import MessageCounter

@@ -22,8 +22,8 @@ from context_compaction.layers.cut_point import CutPoint, history_of
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Messages
 from context_compaction.messages.placeholders import Span
+from context_compaction.messages.speakers import newest_results
 from context_compaction.messages.tool_pairs import runs, safe_cuts
-from context_compaction.messages.tool_results import newest_results
 from context_compaction.pipeline.assemble import assemble, cut_at
 from context_compaction.pipeline.cut import (
     applied_plan,

@@ -21,8 +21,7 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Messages, text_of, tool_results
 from context_compaction.messages.pins import carried_by
 from context_compaction.messages.placeholders import Span
-from context_compaction.messages.speakers import with_authors
-from context_compaction.messages.tool_results import newest_results
+from context_compaction.messages.speakers import newest_results, with_authors
 from context_compaction.summarizers.extractive.items import FileItem
 from context_compaction.summarizers.extractive.render import entries_before
 from context_compaction.summarizers.instructions.own_words import OMISSION

@@ -8,11 +8,12 @@ from context_compaction.context import CompactionContext, EditedMessages, FilesI
 from context_compaction.formats import render
 from context_compaction.layers.repair import alternate_roles, repair
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import (
+    Edit,
     Message,
     Messages,
+    Step,
     ToolResult,
     make_message,
     tool_calls,

@@ -14,8 +14,8 @@ from context_compaction.errors import NotFoundError, QueryError
 from context_compaction.formats import FORMATS, LIST_CACHE
 from context_compaction.layers.repair import repair
 from context_compaction.layers.strip_thinking import strip_invalid_thinking
-from context_compaction.messages.edits import OUTPUT_ID_PREFIX
 from context_compaction.messages.model import (
+    OUTPUT_ID_PREFIX,
     JsonObject,
     Message,
     Thinking,

@@ -37,7 +37,13 @@ from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.formats import LIST_CACHE, CachedList
 from context_compaction.messages.cache_control import cache_marker_count, without_cache_markers
 from context_compaction.messages.history_hash import history_hash
-from context_compaction.messages.model import JsonObject, Messages, Thinking, leading_system_count
+from context_compaction.messages.model import (
+    JsonObject,
+    Messages,
+    Thinking,
+    full_text_of,
+    leading_system_count,
+)
 from context_compaction.messages.speakers import Claims, ProvenTexts, claims_in
 from context_compaction.messages.tool_pairs import (
     ProviderRules,
@@ -46,7 +52,6 @@ from context_compaction.messages.tool_pairs import (
     safe_cuts,
     with_unique_call_ids,
 )
-from context_compaction.messages.tool_results import full_text_of
 from context_compaction.policies import policy_named
 from context_compaction.request import CompactRequest, check_session_id
 from context_compaction.result import Recognised

@@ -19,7 +19,7 @@ import anyio
 from context_compaction.archive.documents import HOST_TOOL
 from context_compaction.archive.opening import open_archive
 from context_compaction.formats.session_files.read import read_conversation
-from context_compaction.messages.edits import make_blob
+from context_compaction.messages.model import make_blob
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 

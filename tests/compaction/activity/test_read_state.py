@@ -8,7 +8,7 @@ from context_compaction.archive.local.archive import open_archive
 from context_compaction.file_access import roots_of
 from context_compaction.formats import render
 from context_compaction.formats.convert import convert
-from context_compaction.messages.tool_results import result_text
+from context_compaction.messages.model import result_text
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult

@@ -21,7 +21,7 @@ from context_compaction.errors import (
     ArchiveFullError,
     NotFoundError,
 )
-from context_compaction.messages.edits import make_blob
+from context_compaction.messages.model import make_blob
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult

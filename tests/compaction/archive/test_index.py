@@ -19,7 +19,7 @@ from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.local.index_file import IndexFile
 from context_compaction.archive.values import Query, SearchPage
 from context_compaction.errors import ArchiveError, NotFoundError
-from context_compaction.messages.edits import make_blob
+from context_compaction.messages.model import make_blob
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

@@ -15,7 +15,7 @@ from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.local.durable_files import locked, make_folder
 from context_compaction.archive.local.log import session_folder, session_key
 from context_compaction.archive.local.sessions import LocalState
-from context_compaction.messages.edits import make_blob
+from context_compaction.messages.model import make_blob
 
 from tests.compaction.archive.archive_contract import add, transcript, user
 

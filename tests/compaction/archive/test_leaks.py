@@ -7,7 +7,7 @@ import pytest
 from context_compaction import Archive, CompactRequest, compact, open_archive
 from context_compaction.archive.records import pack
 from context_compaction.errors import ArchiveDamagedError, ArchiveError
-from context_compaction.messages.edits import make_blob
+from context_compaction.messages.model import make_blob
 
 TEXT = "The vault is under the painting of the harbour."
 LINES = "".join(f"line {number} of the log with other words\n" for number in range(9_000))

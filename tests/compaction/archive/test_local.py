@@ -17,7 +17,7 @@ from context_compaction.errors import (
     NotFoundError,
     SettingsError,
 )
-from context_compaction.messages.edits import make_blob
+from context_compaction.messages.model import make_blob
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -24,7 +24,7 @@ from context_compaction.archive.postgres.database import TABLES, Database, read_
 from context_compaction.archive.postgres.rows import block_query, block_words, spans_of
 from context_compaction.archive.values import AccessToken, PruneRules, Query, SessionInfo
 from context_compaction.errors import NotFoundError, SettingsError
-from context_compaction.messages.edits import make_blob
+from context_compaction.messages.model import make_blob
 from hypothesis import given
 from hypothesis import strategies as st
 

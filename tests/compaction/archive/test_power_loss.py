@@ -12,7 +12,7 @@ import pytest
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.values import ContextEntry
 from context_compaction.errors import NotFoundError
-from context_compaction.messages.edits import Blob, make_blob
+from context_compaction.messages.model import Blob, make_blob
 
 from tests.compaction.archive.archive_contract import add, found, parsed, transcript, user
 from tests.support.power_loss import Disk, recording

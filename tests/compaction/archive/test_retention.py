@@ -18,7 +18,7 @@ from context_compaction.archive.local.maintenance import delete_sessions
 from context_compaction.archive.retention import StoredSizes
 from context_compaction.archive.values import PruneRules, SessionUsage
 from context_compaction.errors import ArchiveBusyError
-from context_compaction.messages.edits import make_blob
+from context_compaction.messages.model import make_blob
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -224,7 +224,7 @@ import os, sys
 from pathlib import Path
 import anyio
 from context_compaction.archive.local.archive import open_archive
-from context_compaction.messages.edits import make_blob
+from context_compaction.messages.model import make_blob
 
 async def main(root):
     async with open_archive(Path(root), index_root=Path(root + "-index")) as archive:

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from context_compaction.layers.microcompact import microcompact
 from context_compaction.layers.persist import persist
-from context_compaction.messages.edits import Step
-from context_compaction.messages.model import Text, ToolCall
+from context_compaction.messages.model import Step, Text, ToolCall
 from context_compaction.settings import Settings
 
 from tests.support.json_types import Json

@@ -3,10 +3,8 @@
 import pytest
 from context_compaction import policies
 from context_compaction.layers import LAYERS
-from context_compaction.layers.base import Layer, LayerContext
-from context_compaction.layers.replace_blocks import Place, clear_result, replace_blocks
-from context_compaction.messages.edits import Step
-from context_compaction.messages.model import Messages, ToolResult
+from context_compaction.layers.base import Layer, LayerContext, Place, clear_result, replace_blocks
+from context_compaction.messages.model import Messages, Step, ToolResult
 from context_compaction.policies import POLICIES, Policy
 
 from tests.support.small import answered, compacted, lines, user

@@ -9,8 +9,7 @@ from context_compaction import CompactRequest, CompactResult, DiskFile, Settings
 from context_compaction.activity.files import holds_secrets
 from context_compaction.layers.base import FileText
 from context_compaction.layers.restore import restore_files
-from context_compaction.messages.edits import Step
-from context_compaction.messages.model import Messages, Text
+from context_compaction.messages.model import Messages, Step, Text
 from hypothesis import given
 from hypothesis import strategies as st
 

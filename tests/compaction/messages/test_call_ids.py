@@ -9,11 +9,11 @@ from context_compaction.messages.model import (
     Text,
     ToolCall,
     ToolResult,
+    result_text,
     tool_calls,
     tool_results,
 )
 from context_compaction.messages.tool_pairs import with_unique_call_ids
-from context_compaction.messages.tool_results import result_text
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from context_compaction import formats
 from context_compaction.messages.model import Text, ToolResult
-from context_compaction.messages.tool_results import newest_results
+from context_compaction.messages.speakers import newest_results
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult

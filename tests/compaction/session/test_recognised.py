@@ -10,7 +10,7 @@ import anyio
 import pytest
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.errors import InvalidMessageError, SettingsError
-from context_compaction.messages.edits import Edit
+from context_compaction.messages.model import Edit
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from hypothesis import given

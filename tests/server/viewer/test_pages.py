@@ -3,7 +3,7 @@
 import re
 
 from context_compaction.archive.opening import open_archive
-from context_compaction.messages.edits import make_blob
+from context_compaction.messages.model import make_blob
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from mcp_server_compaction.access.access_tokens import create_cookie

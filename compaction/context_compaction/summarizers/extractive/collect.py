@@ -19,7 +19,7 @@ from context_compaction.activity.calls import (
     words_in_name,
 )
 from context_compaction.activity.files import holds_secrets, without_secrets
-from context_compaction.activity.outcome import command_output, is_failed
+from context_compaction.activity.outcome import command_output, is_failed, refusal_comment
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
     Document,
@@ -33,12 +33,12 @@ from context_compaction.messages.model import (
     is_object,
     is_rules,
     is_synthetic_result,
+    result_text,
     strings_in,
     text_of,
 )
 from context_compaction.messages.speakers import HOST_SUMMARY_HEADS, passages_of
 from context_compaction.messages.tool_pairs import with_unique_call_ids
-from context_compaction.messages.tool_results import refusal_comment, result_text
 from context_compaction.summarizers.extractive.items import (
     GROUP_CHARS,
     LABEL_CHARS,

@@ -22,12 +22,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from context_compaction.activity.calls import is_question
+from context_compaction.activity.outcome import refusal_comment
 from context_compaction.errors import SummaryError
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import Messages, one_line, tool_results
+from context_compaction.messages.model import Messages, one_line, result_text, tool_results
 from context_compaction.messages.names import kind_of, names_in
 from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
-from context_compaction.messages.tool_results import refusal_comment, result_text
 from context_compaction.summarizers.extractive.render import escape_entries
 from context_compaction.summarizers.instructions.own_words import own_words
 from context_compaction.summarizers.llm.prompt import parts_of
