@@ -56,8 +56,8 @@ def test_the_contracts_hold(tree: Path) -> None:
             "A layer knows no other",
         ),
         (
-            "layers/replace_blocks",
-            "from context_compaction.layers.dedupe import dedupe",
+            "layers/drop_messages",
+            "from context_compaction.layers.collapse import collapse",
             "No circle",
         ),
         ("layers/microcompact", "import os", "a layer is a plain function"),
@@ -66,7 +66,7 @@ def test_the_contracts_hold(tree: Path) -> None:
             "from context_compaction.archive.archive import Archive",
             "the session know the archive",
         ),
-        ("layers/summary_message", "import anthropic", "knows no protocol, no provider"),
+        ("layers/insert_messages", "import anthropic", "knows no protocol, no provider"),
         ("summarizers/llm/writer", "import anthropic", "knows no protocol, no provider"),
     ],
 )

@@ -95,7 +95,7 @@ from .messages.model import (
     make_blob as make_blob,
     output_id_of as output_id_of,
 )
-from .messages.history_hash import history_hash as history_hash
+from .messages.raw import history_hash as history_hash
 from .messages.model import (
     Block as Block,
     Document as Document,
@@ -164,7 +164,7 @@ from .result import (
 from .session.resume import (
     append_to_session as append_to_session,
 )
-from .settings import (
+from .request import (
     SETTING_NAMES as SETTING_NAMES,
     Settings as Settings,
 )

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from context_compaction.errors import SettingsError
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages, text_of
-from context_compaction.request import CompactRequest, Mode
+from context_compaction.request import CompactRequest, Mode, Settings, SmallWindowRule
 from context_compaction.result import TokenReport
-from context_compaction.settings import Settings, SmallWindowRule
 from context_compaction.tokens.counter import (
     Estimate,
     MessageCounter,

@@ -11,8 +11,8 @@ from typing import Any
 
 from context_compaction.activity.known_file import FileState
 from context_compaction.errors import ArchiveError
-from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import JsonObject
+from context_compaction.messages.raw import history_hash
 from context_compaction.request import CompactRequest
 
 _KEY = "state"

@@ -25,17 +25,16 @@ from context_compaction.formats import CachedList
 from context_compaction.layers.base import FileText, LayerContext
 from context_compaction.layers.cut_point import CutPoint
 from context_compaction.messages import placeholders
-from context_compaction.messages.history_hash import HEAD_CHARS
 from context_compaction.messages.model import Blob, Edit, JsonObject, Message, Messages, Step
 from context_compaction.messages.pins import Pin, Pins
 from context_compaction.messages.placeholders import Span
+from context_compaction.messages.raw import HEAD_CHARS
 from context_compaction.messages.speakers import NO_PROVEN_TEXTS, Claims, ProvenTexts
 from context_compaction.messages.tool_pairs import ProviderRules
 from context_compaction.policies import Policy
 from context_compaction.redaction import Gates, redact_message
-from context_compaction.request import CompactRequest
+from context_compaction.request import CompactRequest, Settings
 from context_compaction.result import LayerReport, Recognised, Status
-from context_compaction.settings import Settings
 from context_compaction.summarizers.extractive.items import Record
 from context_compaction.tokens.counter import MessageCounter, RequestCount
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from context_compaction.errors import SettingsError
 from context_compaction.layers import LAYERS
 from context_compaction.layers.base import Layer, Stage
-from context_compaction.settings import Settings
+from context_compaction.request import Settings
 
 
 @dataclass(frozen=True, slots=True)

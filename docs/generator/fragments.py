@@ -36,7 +36,7 @@ from context_compaction import (
     SummaryPrompt,
     TokenReport,
 )
-from context_compaction.settings import FixedSettings
+from context_compaction.request import FixedSettings
 from mcp_server_compaction import cli, config
 from mcp_server_compaction.protocol.arguments import short_schema
 from mcp_server_compaction.protocol.tools import TOOLS

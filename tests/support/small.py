@@ -11,9 +11,8 @@ from context_compaction.messages.pins import Pins
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import ProvenTexts, claims_in, with_authors
 from context_compaction.pipeline.compact import compact
-from context_compaction.request import CompactRequest
+from context_compaction.request import CompactRequest, Settings
 from context_compaction.result import CompactResult
-from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter, counter_for
 
 from .json_types import Json

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, cast, get_args
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import ToolCall, is_list, memoized_on_call, strings_in
 from context_compaction.messages.names import pieces_of
-from context_compaction.settings import ToolKind
+from context_compaction.request import ToolKind
 
 _logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from context_compaction.archive.histories import HistoryTree, MissingHistoryErro
 from context_compaction.archive.records import LinePlace, LoggedRecord
 from context_compaction.archive.rewrites import has_same_request, said_in
 from context_compaction.archive.values import NO_SEQ, ContextEntry
-from context_compaction.messages.history_hash import ROOT, chain_hashes
 from context_compaction.messages.model import Message
+from context_compaction.messages.raw import ROOT, chain_hashes
 
 # A list may continue from any of the newest contexts, because agents may share a session.
 _TRIED_CONTEXTS = 4

@@ -22,8 +22,8 @@ from context_compaction.archive.records import (
 from context_compaction.errors import ArchiveDamagedError, InvalidMessageError, NotFoundError
 from context_compaction.formats import FORMATS
 from context_compaction.messages import model
-from context_compaction.messages.history_hash import chain_hash
 from context_compaction.messages.model import JsonObject
+from context_compaction.messages.raw import chain_hash
 
 # Of one row, so that a hit has a position and a long log is not one row. A tsvector of PostgreSQL
 # has at most 16,383 positions and 1 MB.

@@ -17,7 +17,7 @@ from math import inf
 from context_compaction.archive.records import LinePlace
 from context_compaction.archive.values import NO_SEQ, ContextEntry
 from context_compaction.errors import ArchiveDamagedError
-from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hash, chain_hashes
+from context_compaction.messages.raw import HEAD_CHARS, ROOT, chain_hash, chain_hashes
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from context_compaction.activity.shown import is_shortened, without_reminder
-from context_compaction.messages.cache_control import without_cache_markers
 from context_compaction.messages.model import (
     Block,
     Document,
@@ -25,6 +24,7 @@ from context_compaction.messages.model import (
     text_of,
 )
 from context_compaction.messages.placeholders import ids_in_placeholder
+from context_compaction.messages.raw import without_cache_markers
 from context_compaction.messages.speakers import user_text
 
 _ELEMENT = re.compile(r"<([a-z][\w-]{0,40})>.*?</\1>", re.DOTALL | re.IGNORECASE)

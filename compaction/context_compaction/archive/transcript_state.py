@@ -21,8 +21,8 @@ from context_compaction.archive.histories import HistoryTree, MessageNode, Messa
 from context_compaction.archive.records import Blobs, LinePlace, LoggedRecord, Record
 from context_compaction.archive.values import SessionInfo, SessionUsage
 from context_compaction.errors import NotFoundError
-from context_compaction.messages.history_hash import ROOT, chain_hash
 from context_compaction.messages.model import JsonObject
+from context_compaction.messages.raw import ROOT, chain_hash
 
 S = TypeVar("S", bound="TranscriptState")
 

@@ -34,8 +34,8 @@ from context_compaction.archive.values import (
     StoredReceipt,
 )
 from context_compaction.formats import FORMATS
-from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hashes
 from context_compaction.messages.model import JsonObject, Message
+from context_compaction.messages.raw import HEAD_CHARS, ROOT, chain_hashes
 from context_compaction.request import check_session_id
 
 T = TypeVar("T")

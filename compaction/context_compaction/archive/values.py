@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from context_compaction.errors import SettingsError
-from context_compaction.messages.history_hash import content_hash
 from context_compaction.messages.model import JsonObject
+from context_compaction.messages.raw import content_hash
 
 NO_SEQ = -1  # of an output, and of a message that this library wrote
 

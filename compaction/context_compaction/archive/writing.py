@@ -33,9 +33,8 @@ from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.archive.values import NO_SEQ, AppendResult, ContextEntry, MatchedContext
 from context_compaction.formats import FORMATS
 from context_compaction.messages.cache import RecentCache, json_key
-from context_compaction.messages.history_hash import ROOT, chain_hashes, content_hash
 from context_compaction.messages.model import Blob, JsonObject, Message, leading_system_count
-from context_compaction.messages.private import hide_private
+from context_compaction.messages.raw import ROOT, chain_hashes, content_hash, hide_private
 from context_compaction.messages.speakers import user_text
 from context_compaction.redaction import check_no_secret, redact_blob, redact_json, redact_source
 from context_compaction.request import check_session_id

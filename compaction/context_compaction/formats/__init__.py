@@ -36,7 +36,7 @@ from context_compaction.formats.openai_responses import FORMAT as OPENAI_RESPONS
 from context_compaction.formats.pi import FORMAT as PI
 from context_compaction.messages.cache import RecentCache, bytes_key
 from context_compaction.messages.model import JsonObject, Message, Messages, Role, Text
-from context_compaction.messages.private import hide_private
+from context_compaction.messages.raw import hide_private
 from context_compaction.messages.tool_pairs import ProviderRules
 
 __all__ = ["FORMATS", "MessageFormat", "ProviderRules", "detect", "parse", "render"]

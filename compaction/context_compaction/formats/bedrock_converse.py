@@ -20,7 +20,6 @@ from context_compaction.formats.base import (
     objects_in,
     text_or_none,
 )
-from context_compaction.messages.cache_control import CACHE_POINT, cache_points
 from context_compaction.messages.model import (
     Block,
     Document,
@@ -34,6 +33,7 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
 )
+from context_compaction.messages.raw import CACHE_POINT, cache_points
 from context_compaction.messages.tool_pairs import ProviderRules
 
 # The checks of Bedrock ("A conversation must alternate between user and assistant roles", "The text

@@ -7,10 +7,9 @@ from context_compaction.layers.base import Layer
 from context_compaction.layers.collapse import collapse
 from context_compaction.layers.dedupe import clear_unchanged_reads, dedupe
 from context_compaction.layers.drop_messages import snip
+from context_compaction.layers.insert_messages import restore_files, summarize
 from context_compaction.layers.microcompact import microcompact
 from context_compaction.layers.persist import persist
-from context_compaction.layers.restore import restore_files
-from context_compaction.layers.summary_message import summarize
 
 LAYERS: Mapping[str, Layer] = MappingProxyType({
     "unchanged": Layer(clear_unchanged_reads, "replaced unchanged repeated reads by pointers"),

@@ -35,7 +35,7 @@ from context_compaction.messages.model import (
 from context_compaction.messages.pins import Pins
 from context_compaction.messages.placeholders import SpanOf
 from context_compaction.messages.tool_pairs import ProviderRules
-from context_compaction.settings import Settings
+from context_compaction.request import Settings
 from context_compaction.tokens.counter import MessageCounter
 
 # When a layer runs. "clear": first. "fold": if clearing is not enough. "replace": if history is

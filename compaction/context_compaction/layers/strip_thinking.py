@@ -21,7 +21,7 @@ from context_compaction.messages.model import (
     tool_calls,
     tool_results,
 )
-from context_compaction.settings import ThinkingRule
+from context_compaction.request import ThinkingRule
 from context_compaction.tokens.counter import MessageCounter
 
 # Claude up to 4.6. Newer models accept only adaptive thinking, which is bound from 5.1 on.

@@ -6,14 +6,14 @@ from dataclasses import replace
 from context_compaction.context import CompactionContext, EditedMessages, Plan
 from context_compaction.layers.base import FileText
 from context_compaction.layers.cut_point import CutPoint, history_of, turn_prefix_of
-from context_compaction.layers.repair import repair_after_removal
-from context_compaction.layers.restore import insert_files
-from context_compaction.layers.summary_message import (
+from context_compaction.layers.insert_messages import (
     acknowledge,
     checkpoint_message,
+    insert_files,
     summary_message,
     with_turn_context,
 )
+from context_compaction.layers.repair import repair_after_removal
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Messages, Text, make_message
 from context_compaction.messages.pins import Pin, fit_to_budget, pin_block

@@ -24,8 +24,8 @@ from context_compaction.context import (
 )
 from context_compaction.errors import HookError
 from context_compaction.file_access import ReadFile
-from context_compaction.messages.cache_control import cache_markers, keep_cache_markers
 from context_compaction.messages.model import JsonObject
+from context_compaction.messages.raw import cache_markers, keep_cache_markers
 from context_compaction.pipeline.assemble import assemble
 from context_compaction.pipeline.read import context_of, read
 from context_compaction.pipeline.report import (

@@ -17,9 +17,8 @@ from context_compaction.messages.pins import restore_pinned
 from context_compaction.messages.speakers import ProvenTexts, with_authors
 from context_compaction.messages.tool_pairs import safe_cuts
 from context_compaction.pipeline.assemble import assemble, cut_at, plan_of_cut
-from context_compaction.request import DETAIL_SHARES
+from context_compaction.request import DETAIL_SHARES, Settings
 from context_compaction.result import LayerReport
-from context_compaction.settings import Settings
 
 # Share of the target for tool results that the model has not read yet, if not all can stay.
 _UNREAD_SHARE = 0.35

@@ -22,16 +22,15 @@ from context_compaction.layers.drop_messages import snip_chosen
 from context_compaction.layers.repair import repair, repair_after_removal
 from context_compaction.layers.strip_thinking import strip_invalid_thinking
 from context_compaction.messages.cache import MAX_MESSAGES, RecentCache
-from context_compaction.messages.cache_control import cache_markers, keep_cache_markers
 from context_compaction.messages.model import JsonObject, Message, Messages, Step
 from context_compaction.messages.pins import Pins
+from context_compaction.messages.raw import cache_markers, keep_cache_markers
 from context_compaction.messages.speakers import claims_in, with_authors
 from context_compaction.pipeline.collect_pins import check_indices, check_pins, gather_pins
 from context_compaction.pipeline.shorten import preserved_tokens
 from context_compaction.policies import policy_named
 from context_compaction.redaction import Gates, RedactionMode
-from context_compaction.request import DETAIL_SHARES, CompactRequest
-from context_compaction.settings import Settings, override
+from context_compaction.request import DETAIL_SHARES, CompactRequest, Settings, override
 from context_compaction.tokens.counter import MessageCounter, counter_for
 
 NOT_COMPACTED = "The list was archived, but not compacted, because no format fits it. {}"

@@ -13,7 +13,6 @@ from context_compaction.context import CompactionContext, Finished, Plan
 from context_compaction.formats import as_given
 from context_compaction.layers.cut_point import CutPoint
 from context_compaction.messages import placeholders
-from context_compaction.messages.history_hash import HEAD_CHARS
 from context_compaction.messages.model import (
     Edit,
     JsonObject,
@@ -22,6 +21,7 @@ from context_compaction.messages.model import (
     first_difference,
     text_of,
 )
+from context_compaction.messages.raw import HEAD_CHARS
 from context_compaction.messages.speakers import unproven_summary_warning
 from context_compaction.pipeline.collect_pins import pin_warnings, pins_json
 from context_compaction.pipeline.dropped_names import dropped_names

@@ -27,9 +27,9 @@ from context_compaction.context import (
 from context_compaction.errors import SettingsError, SummaryError
 from context_compaction.layers.cut_point import CutPoint, request_of
 from context_compaction.messages import placeholders
-from context_compaction.messages.history_hash import HEAD_CHARS
 from context_compaction.messages.model import JsonObject, Message, Messages
 from context_compaction.messages.pins import Pin, pin_block, with_pin_block
+from context_compaction.messages.raw import HEAD_CHARS
 from context_compaction.messages.speakers import with_authors
 from context_compaction.pipeline.assemble import assemble
 from context_compaction.redaction import Gates

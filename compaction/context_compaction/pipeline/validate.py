@@ -8,7 +8,6 @@ from context_compaction.context import CompactionContext, EditedMessages, FilesI
 from context_compaction.formats import render
 from context_compaction.layers.repair import alternate_roles, repair
 from context_compaction.messages import placeholders
-from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import (
     Edit,
     Message,
@@ -18,6 +17,7 @@ from context_compaction.messages.model import (
     make_message,
     tool_calls,
 )
+from context_compaction.messages.raw import history_hash
 from context_compaction.messages.speakers import user_texts
 from context_compaction.pipeline.sources import reports_changed_files, returns_list
 from context_compaction.request import Mode

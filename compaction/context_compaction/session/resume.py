@@ -35,8 +35,6 @@ from context_compaction.compaction_state import (
 from context_compaction.context import InputIndices, ReceivedInput, Session
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.formats import LIST_CACHE, CachedList
-from context_compaction.messages.cache_control import cache_marker_count, without_cache_markers
-from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import (
     JsonObject,
     Messages,
@@ -44,6 +42,7 @@ from context_compaction.messages.model import (
     full_text_of,
     leading_system_count,
 )
+from context_compaction.messages.raw import cache_marker_count, history_hash, without_cache_markers
 from context_compaction.messages.speakers import Claims, ProvenTexts, claims_in
 from context_compaction.messages.tool_pairs import (
     ProviderRules,
@@ -53,9 +52,8 @@ from context_compaction.messages.tool_pairs import (
     with_unique_call_ids,
 )
 from context_compaction.policies import policy_named
-from context_compaction.request import CompactRequest, check_session_id
+from context_compaction.request import CompactRequest, check_session_id, override
 from context_compaction.result import Recognised
-from context_compaction.settings import override
 
 # The newest receipts contain what most calls need, so older ones are read only on demand.
 _NEWEST_RECEIPTS = 8

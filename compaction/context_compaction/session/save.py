@@ -24,10 +24,14 @@ from context_compaction.compaction_state import (
 )
 from context_compaction.context import CompactionContext, Finished, Session, SummaryText
 from context_compaction.messages import placeholders
-from context_compaction.messages.cache_control import without_cache_markers
-from context_compaction.messages.history_hash import chain_hashes, content_hash, history_hash
 from context_compaction.messages.model import Blob, JsonObject, Messages
 from context_compaction.messages.pins import pin_blobs
+from context_compaction.messages.raw import (
+    chain_hashes,
+    content_hash,
+    history_hash,
+    without_cache_markers,
+)
 from context_compaction.messages.speakers import receipt_hashes_in
 from context_compaction.result import CompactResult, Prepared
 

@@ -33,8 +33,8 @@ from context_compaction.messages.model import (
     is_object,
     utf8_json,
 )
-from context_compaction.messages.private import hide_private
-from context_compaction.settings import EstimatorName
+from context_compaction.messages.raw import hide_private
+from context_compaction.request import EstimatorName
 from context_compaction.tokens.media import (
     ImageRule,
     base64_tokens,

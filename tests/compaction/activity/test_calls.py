@@ -11,7 +11,7 @@ from context_compaction.activity.calls import (
     plain_path,
 )
 from context_compaction.messages.model import ToolCall
-from context_compaction.settings import ToolKind
+from context_compaction.request import ToolKind
 
 FILE = {"file_path": "src/x.py"}
 PATH = {"path": "src/x.py"}

@@ -16,8 +16,8 @@ from context_compaction.archive.archive import Archive
 from context_compaction.archive.documents import HOST_TOOL, TITLE_TOOL
 from context_compaction.archive.values import AccessToken, ContextEntry, Hit, PruneRules, Query
 from context_compaction.errors import InvalidMessageError, NotFoundError, QueryError, SettingsError
-from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import Blob, Message, make_blob, make_message, output_id_of
+from context_compaction.messages.raw import history_hash
 from context_compaction.request import DEFAULT_TENANT
 
 Json = dict[str, Any]

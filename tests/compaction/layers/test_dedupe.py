@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from context_compaction.layers.dedupe import REPEATED, SAME_AGAIN, dedupe
 from context_compaction.messages.model import Step
-from context_compaction.settings import Settings
+from context_compaction.request import Settings
 
 from tests.support.json_types import Json
 from tests.support.small import (

@@ -7,7 +7,7 @@ import pytest
 from context_compaction.layers.microcompact import microcompact
 from context_compaction.layers.persist import persist
 from context_compaction.messages.model import Step, Text, ToolCall
-from context_compaction.settings import Settings
+from context_compaction.request import Settings
 
 from tests.support.json_types import Json
 from tests.support.script import TINY_PNG

@@ -2,7 +2,7 @@
 
 from context_compaction.layers.persist import persist
 from context_compaction.messages.model import Image, Text
-from context_compaction.settings import Settings
+from context_compaction.request import Settings
 
 from tests.support.script import TINY_PNG
 from tests.support.small import (

@@ -8,7 +8,7 @@ import pytest
 from context_compaction import CompactRequest, CompactResult, DiskFile, Settings, compact, roots_of
 from context_compaction.activity.files import holds_secrets
 from context_compaction.layers.base import FileText
-from context_compaction.layers.restore import restore_files
+from context_compaction.layers.insert_messages import restore_files
 from context_compaction.messages.model import Messages, Step, Text
 from hypothesis import given
 from hypothesis import strategies as st

@@ -3,7 +3,7 @@
 from context_compaction.layers.drop_messages import snip
 from context_compaction.layers.repair import repair
 from context_compaction.messages.model import tool_calls
-from context_compaction.settings import Settings
+from context_compaction.request import Settings
 
 from tests.support.json_types import Json
 from tests.support.small import (

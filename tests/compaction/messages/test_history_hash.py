@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from context_compaction import formats
-from context_compaction.messages.history_hash import history_hash
+from context_compaction.messages.raw import history_hash
 from context_compaction.session.resume import derived_id
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from context_compaction.errors import SettingsError
-from context_compaction.settings import (
+from context_compaction.request import (
     REFERENCE_TARGET_TOKENS,
     REFERENCE_TRIGGER_TOKENS,
     Settings,

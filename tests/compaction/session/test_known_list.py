@@ -12,7 +12,7 @@ import anyio
 import pytest
 from context_compaction.archive.local.archive import LocalArchive, open_archive
 from context_compaction.errors import CompactionError
-from context_compaction.messages.history_hash import history_hash
+from context_compaction.messages.raw import history_hash
 from context_compaction.pipeline.compact import compact
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest

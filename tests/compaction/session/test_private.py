@@ -10,7 +10,7 @@ import zstandard
 from context_compaction import CompactRequest, Query, compact, open_archive
 from context_compaction.formats import FORMATS, parse, render
 from context_compaction.formats.convert import convert
-from context_compaction.messages.private import HIDDEN, hide_private
+from context_compaction.messages.raw import HIDDEN, hide_private
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

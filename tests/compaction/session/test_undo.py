@@ -14,7 +14,7 @@ from context_compaction import (
     SettingsError,
     compact,
 )
-from context_compaction.messages.cache_control import without_cache_markers
+from context_compaction.messages.raw import without_cache_markers
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 

@@ -19,7 +19,7 @@ from context_compaction.messages.model import (
     edit_result,
     make_message,
 )
-from context_compaction.settings import EstimatorName
+from context_compaction.request import EstimatorName
 from context_compaction.tokens.counter import (
     counter_for,
     message_bytes,

@@ -5,7 +5,7 @@ import json
 import pytest
 from context_compaction.formats import FORMATS
 from context_compaction.policies import POLICIES
-from context_compaction.settings import SETTING_NAMES, Settings
+from context_compaction.request import SETTING_NAMES, Settings
 from mcp import Client
 from mcp.client.session import IncomingMessage
 from mcp.shared.exceptions import MCPError

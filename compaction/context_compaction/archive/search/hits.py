@@ -17,8 +17,8 @@ from context_compaction.archive.documents import DocText
 from context_compaction.archive.search.filters import R, Row
 from context_compaction.archive.tokenizer import QueryTerm, folded, phrase_words
 from context_compaction.archive.values import Hit
-from context_compaction.messages.history_hash import HEAD_CHARS
 from context_compaction.messages.names import MAX_NAME_CHARS
+from context_compaction.messages.raw import HEAD_CHARS
 
 MAX_HITS_PER_OUTPUT = 3
 SNIPPET_CHARS = 240

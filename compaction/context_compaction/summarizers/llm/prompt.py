@@ -31,7 +31,7 @@ from context_compaction.messages.model import (
 )
 from context_compaction.messages.speakers import passages_of
 from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
-from context_compaction.settings import SummaryOutline, TooLongRule
+from context_compaction.request import SummaryOutline, TooLongRule
 from context_compaction.summarizers.llm.model import Conversation, ModelPrompt
 from context_compaction.tokens.counter import MessageCounter
 

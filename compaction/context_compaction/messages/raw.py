@@ -1,20 +1,31 @@
-"""Cache markers of the host: messages without them, and markers on blocks that were replaced.
+"""A host's own message as JSON: without private text, without cache markers, and its hash.
+
+Private text is what the user marks with `<private>…</private>`: only the model sees it. It stays in
+the host's own message. The archive, search, outputs, summaries, rules and notes are made from the
+message without it.
 
 Hosts move `cache_control` to another block at every turn, and a message with and without it is the
 same message. The marker is on a message, a block, or a block in a result. At a deeper level, such
 as the arguments of a call, the name is the host's own data and stays. Bedrock's Converse API uses
-`cachePoint` instead: a block of its own after the marked block.
+`cachePoint` instead: a block of its own after the marked block. A host marks at most four blocks in
+a request. If history with a marker is replaced, the marker moves to the summary. Otherwise the new
+prefix would not be cached until the host marks it. The number of markers never grows.
 
-A host marks at most four blocks in a request. If history with a marker is replaced, the marker
-moves to the summary. Otherwise the new prefix would not be cached until the host marks it. The
-number of markers never grows.
+Hashes identify a conversation: one per message, chained into one per branch. The branch head is the
+chain hash of the last message and covers all messages before it. Two lists share a prefix exactly
+as far as their chain hashes agree, so one lookup per message finds the prefix that a session
+already has. All hashes ignore cache markers.
 """
 
-from collections.abc import Callable, Sequence
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from hashlib import blake2b
+from typing import Any, cast
 
 from context_compaction.messages import placeholders
+from context_compaction.messages.cache import MAX_MESSAGES, Key, RecentCache, json_key
 from context_compaction.messages.model import (
     JsonObject,
     Message,
@@ -23,11 +34,64 @@ from context_compaction.messages.model import (
     Text,
     is_list,
     is_object,
+    is_same,
 )
 
+# 128 bits, so that branches of one archive never collide by chance.
+_HASH_BYTES = 16
+_canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+# The chain hash of an empty list.
+ROOT = ""
+# Length of a branch head in pointers: 48 bits, for the branches of one session.
+HEAD_CHARS = 12
+_content_hashes: RecentCache[str] = RecentCache(MAX_MESSAGES)
 _CACHE_MARKER = "cache_control"
 CACHE_POINT = "cachePoint"
 _TEXT_TYPES = ("text", "input_text", "output_text")
+HIDDEN = "[The user marked text here as private. It is not stored.]"
+_TAG = re.compile(r"<(/?)private>", re.IGNORECASE)
+# Tool results in a user's message are not searched, because they may be about such tags.
+_RESULT_KEYS = frozenset({"functionResponse", "function_response", "toolResult"})
+
+
+def hide_private(raw: Any) -> Any:
+    """Return a host's message without private text of the user; the same object without any."""
+    is_users = is_object(raw) and raw.get("role", "user" if "parts" in raw else "") == "user"
+    return _without_private(raw) if is_users else raw
+
+
+def _without_private(value: Any) -> Any:
+    if isinstance(value, str):
+        return _hide_in_text(value)
+    if is_list(value):
+        items = [_without_private(item) for item in value]
+        return value if is_same(items, value) else items
+    if not is_object(value) or value.get("type") == "tool_result":
+        return cast("Any", value)
+    changed = {
+        key: public
+        for key, item in value.items()
+        if key not in _RESULT_KEYS and (public := _without_private(item)) is not item
+    }
+    return value | changed if changed else value
+
+
+def _hide_in_text(text: str) -> str:
+    """Return `text` with each outermost private passage replaced."""
+    if "rivate>" not in text and "RIVATE>" not in text:
+        return text
+    parts: list[str] = []
+    depth = position = start = 0
+    for tag in _TAG.finditer(text):
+        if not tag[1]:
+            start = start if depth else tag.start()
+            depth += 1
+        elif depth:
+            depth -= 1
+            if not depth:
+                parts += (text[position:start], HIDDEN)
+                position = tag.end()
+    return "".join((*parts, text[position:])) if parts else text
 
 
 def without_cache_markers(raw: JsonObject) -> JsonObject:
@@ -147,3 +211,51 @@ def _marked(message: Message, marker: Any) -> Message:
         return replace(message, blocks=(block, Opaque(CACHE_POINT, marker)))
     source = {"type": "text", "text": block.text, _CACHE_MARKER: marker}
     return replace(message, blocks=(replace(block, source=source),))
+
+
+def content_hash(raw: Any, key: Key | None = None) -> str:
+    """Return the hex hash of a host's message, independent of key order and cache markers.
+
+    Args:
+        raw: The message.
+        key: The `json_key` of `raw`, if the caller has it.
+
+    Raises:
+        TypeError, ValueError, RecursionError: The value cannot be written as JSON.
+    """
+    # Cached, because a list is passed again at every turn and sorting keys is slow.
+    key = json_key(raw) if key is None else key
+    return _content_hashes.get_or_compute(key, lambda: _content_hash(raw))
+
+
+def _content_hash(raw: Any) -> str:
+    text = _canonical_json(canonical_form(raw))
+    return blake2b(text.encode("ascii"), digest_size=_HASH_BYTES).hexdigest()
+
+
+def chain_hash(parent: str, content: str) -> str:
+    """Return the head of the branch that adds a message with the hash `content` to `parent`."""
+    return blake2b((parent + content).encode("ascii"), digest_size=_HASH_BYTES).hexdigest()
+
+
+def chain_hashes(contents: Sequence[str], parent: str = ROOT) -> list[str]:
+    """Return the branch head after each of `contents`, starting from `parent`."""
+    chain: list[str] = []
+    for content in contents:
+        parent = chain_hash(parent, content)
+        chain.append(parent)
+    return chain
+
+
+def history_hash(raws: Iterable[Any]) -> str:
+    """Return the head of the branch of the host's messages `raws`.
+
+    It is the ID under which an archive stores that branch.
+
+    Raises:
+        TypeError, ValueError, RecursionError: A value cannot be written as JSON.
+    """
+    parent = ROOT
+    for raw in raws:
+        parent = chain_hash(parent, content_hash(raw))
+    return parent

@@ -1,11 +1,14 @@
-"""Layer: a summary message replaces history, and a checkpoint replaces the start of a turn.
+"""Layers that insert messages in the place of history: its summary, and files of the work.
 
-A writer provides the text. Pinned texts are added here verbatim for every writer.
+`summarize` replaces history by a summary, and the start of the running turn by a checkpoint. A
+writer provides the text. Pinned texts are added here verbatim for every writer. `restore_files`
+then restores recently read files within a budget. It takes file contents and never opens a file:
+the pipeline reads files inside the roots, and otherwise uses the last content in the transcript.
 """
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
-from context_compaction.layers.base import LayerContext
+from context_compaction.layers.base import FileText, LayerContext
 from context_compaction.layers.cut_point import (
     history_of,
     is_preserved,
@@ -31,6 +34,8 @@ from context_compaction.messages.model import (
 from context_compaction.messages.pins import with_pin_block
 from context_compaction.messages.placeholders import Span
 from context_compaction.tokens.counter import MessageCounter
+
+_MAX_NAMED_FILES = 4
 
 
 def summary_message(span: Span, text: str, pins: str = "", *, may_grow: bool = False) -> Message:
@@ -166,3 +171,46 @@ def _part_edits(message: Message, part: Message, count: MessageCounter) -> list[
     note = "its other content is in the summary"
     sizes = count.message(message), count.message(part)
     return [Edit("summarize", "summarized", message.index, *sizes, note=note)]
+
+
+def restore_files(messages: Messages, context: LayerContext) -> Step:
+    """Insert the newest files. Of files that are too large or not known, only the path is named."""
+    count, settings = context.count, context.settings
+    before_tokens = count.messages(messages)
+    room_tokens = min(settings.restore_total_tokens, context.limit_tokens - before_tokens)
+    files: list[FileText] = []
+    whole_count, left_tokens = 0, room_tokens
+    for file in context.files:
+        tokens = count.text(file.text)
+        is_small = 0 < tokens <= min(settings.restore_file_tokens, left_tokens)
+        if is_small and whole_count < settings.restore_files:
+            files.append(file)
+            whole_count, left_tokens = whole_count + 1, left_tokens - tokens
+        elif len(files) - whole_count < _MAX_NAMED_FILES:
+            files.append(FileText(file.path, ""))
+    while files:
+        step = insert_files(messages, files, context.files_at, count)
+        if count.messages(step.messages) - before_tokens <= room_tokens:
+            return step
+        files.pop()
+    return Step(messages)
+
+
+def insert_files(
+    messages: Messages, files: Sequence[FileText], index: int, count: MessageCounter
+) -> Step:
+    """Insert one message with the texts of `files`, and the names of those without a text."""
+    shown = [
+        (file, placeholders.restored_file(file.path, file.text, file.note))
+        for file in files
+        if file.text
+    ]
+    names = [file.path for file in files if not file.text]
+    text = placeholders.restored_files([text for _, text in shown], names)
+    edits = [
+        Edit("restore", "restored", None, 0, count.text(text), note=file.path)
+        for file, text in shown
+    ]
+    edits += [Edit("restore", "named", None, 0, count.text(name), note=name) for name in names]
+    message = make_message("user", text)
+    return Step((*messages[:index], message, *messages[index:]), tuple(edits))
