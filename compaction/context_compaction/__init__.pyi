@@ -180,6 +180,7 @@ from .summarizers.llm.model import (
     ModelUsage as ModelUsage,
     SummaryModel as SummaryModel,
     TellChars as TellChars,
+    answer_tokens as answer_tokens,
     estimated_usage as estimated_usage,
 )
 from .summarizers.llm.named_model import (
@@ -187,7 +188,6 @@ from .summarizers.llm.named_model import (
     summary_model as summary_model,
 )
 from .summarizers.llm.openai import OpenAIModel as OpenAIModel
-from .summarizers.llm.prompt import answer_tokens as answer_tokens
 from .tokens.counter import (
     MESSAGE_TOKENS as MESSAGE_TOKENS,
     MessageCounter as MessageCounter,

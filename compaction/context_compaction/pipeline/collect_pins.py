@@ -31,7 +31,7 @@ from context_compaction.messages.pins import Origin, Pin, Pins, carried_by, is_p
 from context_compaction.messages.speakers import user_texts
 from context_compaction.request import CompactRequest
 from context_compaction.summarizers.instructions.find import find_instructions
-from context_compaction.summarizers.instructions.own_words import own_words
+from context_compaction.summarizers.instructions.sentences import own_words
 from context_compaction.tokens.counter import MessageCounter
 
 _MARK_END = "</pin>"

@@ -24,7 +24,7 @@ from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import newest_results, with_authors
 from context_compaction.summarizers.extractive.items import FileItem
 from context_compaction.summarizers.extractive.render import entries_before
-from context_compaction.summarizers.instructions.own_words import OMISSION
+from context_compaction.summarizers.instructions.sentences import OMISSION
 
 # The archived originals of earlier summaries, by the span that each summary replaces.
 Archived: TypeAlias = Mapping[Span, OriginalMessages]

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from context_compaction.messages.model import Message, Text
 from context_compaction.summarizers.instructions.find import find_instructions
-from context_compaction.summarizers.instructions.own_words import own_words
+from context_compaction.summarizers.instructions.sentences import own_words
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Literal, TypeAlias
 
-from context_compaction.summarizers.instructions.own_words import OMISSION
-from context_compaction.summarizers.instructions.sentences import subject_words, values_in
+from context_compaction.summarizers.instructions.sentences import OMISSION, subject_words, values_in
 
 Kind: TypeAlias = Literal[
     "user", "rule", "preference", "closing", "remark", "plan", "document", "failure", "action",

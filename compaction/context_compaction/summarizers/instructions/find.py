@@ -22,11 +22,12 @@ from functools import lru_cache
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Messages, Text
 from context_compaction.messages.speakers import user_texts
-from context_compaction.summarizers.instructions.own_words import OMISSION, own_words
 from context_compaction.summarizers.instructions.sentences import (
+    OMISSION,
     Sentence,
     Sign,
     lower_case,
+    own_words,
     sentences_of,
     sign_pattern,
     subject_words,

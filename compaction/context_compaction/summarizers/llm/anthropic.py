@@ -12,8 +12,14 @@ from anyio import to_thread
 
 from context_compaction.errors import PromptTooLongError
 from context_compaction.messages.model import JsonObject
-from context_compaction.summarizers.llm.api_model import NOT_THIS_API, ApiModel
-from context_compaction.summarizers.llm.model import ModelAnswer, ModelPrompt, ModelUsage, TellChars
+from context_compaction.summarizers.llm.model import (
+    NOT_THIS_API,
+    ApiModel,
+    ModelAnswer,
+    ModelPrompt,
+    ModelUsage,
+    TellChars,
+)
 
 if TYPE_CHECKING:
     import anthropic

@@ -29,7 +29,7 @@ from context_compaction.messages.model import Messages, one_line, result_text, t
 from context_compaction.messages.names import kind_of, names_in
 from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
 from context_compaction.summarizers.extractive.render import escape_entries
-from context_compaction.summarizers.instructions.own_words import own_words
+from context_compaction.summarizers.instructions.sentences import own_words
 from context_compaction.summarizers.llm.prompt import parts_of
 
 # What models and programs write when they have nothing to say, as `_folded` returns it.

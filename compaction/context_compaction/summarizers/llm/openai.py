@@ -14,8 +14,9 @@ import anyio
 from anyio import to_thread
 
 from context_compaction.messages.model import JsonObject, is_object
-from context_compaction.summarizers.llm.api_model import NOT_THIS_API, ApiModel
 from context_compaction.summarizers.llm.model import (
+    NOT_THIS_API,
+    ApiModel,
     Conversation,
     ModelAnswer,
     ModelPrompt,

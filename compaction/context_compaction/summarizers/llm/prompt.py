@@ -32,7 +32,7 @@ from context_compaction.messages.model import (
 from context_compaction.messages.speakers import passages_of
 from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
 from context_compaction.request import SummaryOutline, TooLongRule
-from context_compaction.summarizers.llm.model import Conversation, ModelPrompt
+from context_compaction.summarizers.llm.model import Conversation, ModelPrompt, answer_tokens
 from context_compaction.tokens.counter import MessageCounter
 
 # Versions of a long conversation, each with results nine tenths as long as in the previous version.
@@ -166,15 +166,6 @@ def again(prompt: ModelPrompt, problem: str) -> ModelPrompt:
     problem = escaped(problem)
     note = f"Your last answer could not be used: {problem}. Answer with the whole summary, as text."
     return replace(prompt, user=f"{prompt.user}\n\n{note}")
-
-
-def answer_tokens(max_tokens: int, window_tokens: int, *, thinking_tokens: int = 4_000) -> int:
-    """Return the token limit of an answer: twice the requested length, and room for thinking.
-
-    Newer models think without being asked to, and thinking counts as output. In a small window, the
-    prompt gets two thirds.
-    """
-    return min(max_tokens * 2 + thinking_tokens, window_tokens // 3)
 
 
 def parts_of(messages: Messages, numbers: Sequence[int | None] = ()) -> list[PromptPart]:
