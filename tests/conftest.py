@@ -37,6 +37,10 @@ if "TMPDIR" not in os.environ and sys.platform == "linux" and os.access(_MEMORY,
     if not found.f_flag & os.ST_NOEXEC and found.f_bavail * found.f_frsize > _NEEDED_BYTES:
         os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
 
+# Tests start hundreds of processes. Without stored bytecode, each of them compiles every module.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # No test may call a real model.
 for variable in [name for name in os.environ if name.startswith("MCP_COMPACTION_SUMMARIZER")]:
     os.environ.pop(variable, None)
@@ -53,6 +57,11 @@ if IS_WINDOWS:
 def anyio_backend() -> str:
     """Run tests in asyncio, which the server's libraries need."""
     return "asyncio"
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Start one process more than there are cores: many tests wait for processes of their own."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

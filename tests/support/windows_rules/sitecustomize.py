@@ -55,16 +55,17 @@ def refusal(number: int, code: int, path: str) -> OSError:
 
 
 def open_paths() -> Iterator[str]:
-    """Yield the paths of all files that processes of this user have open, mapped or as folder."""
-    for process in Path("/proc").iterdir():
-        if not process.name.isdecimal():
+    """Yield the paths of all files and working folders that processes of this user have open."""
+    for process in os.listdir("/proc"):  # noqa: PTH208 - paths as text, because this runs often
+        if not process.isdecimal():
             continue
-        links = [process / "cwd"]
+        links = [f"/proc/{process}/cwd"]
         with suppress(OSError):  # the process ended
-            links += (process / "fd").iterdir()
+            fds = f"/proc/{process}/fd"
+            links += [f"{fds}/{fd}" for fd in os.listdir(fds)]  # noqa: PTH208
         for link in links:
             with suppress(OSError):  # the file was closed
-                yield str(link.readlink())
+                yield os.readlink(link)  # noqa: PTH115
 
 
 def check_closed(path: str) -> None:
