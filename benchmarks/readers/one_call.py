@@ -31,7 +31,7 @@ from context_compaction.formats.session_files.read import read_conversation
 from context_compaction.messages.model import compact_json
 from context_compaction.tokens.counter import counter_for
 from mcp_server_compaction.protocol.schemas import SearchReply
-from mcp_server_compaction.protocol.tools.search_transcript import search_briefly
+from mcp_server_compaction.protocol.tools.archived import search_briefly
 
 FOLDER = Path(__file__).parent
 EXAMPLES = FOLDER.parent.parent / "examples"

@@ -24,7 +24,7 @@ print(json.dumps({"modules": sorted(sys.modules)}))
 # These files of the server still import modules of the library that are not public.
 EXCEPTIONS = {
     "hosts/importing.py",
-    "hosts/session_places.py",
+    "hosts/session_files.py",
     "viewer/markup.py",
 }
 

@@ -70,7 +70,7 @@ class Compaction:
             With a pattern, only the lines that match this regular expression.
             """
             from mcp_server_compaction.protocol.schemas import ReadArguments
-            from mcp_server_compaction.protocol.tools.read_persisted_output import read_output
+            from mcp_server_compaction.protocol.tools.archived import read_output
 
             arguments = ReadArguments(output_id=output_id, pattern=pattern or None)
             try:
@@ -82,7 +82,7 @@ class Compaction:
 
         async def search_transcript(query: str) -> str:
             """Search archived messages and outputs, including what left your context."""
-            from mcp_server_compaction.protocol.tools.search_transcript import search_briefly
+            from mcp_server_compaction.protocol.tools.archived import search_briefly
 
             try:
                 async with self._opened() as archive:
@@ -133,6 +133,6 @@ def require(module: str, distribution: str) -> None:
         if one.name == "mcp" and is_used and not one.specifier.contains(present, prereleases=True):
             raise ImportError(
                 f"{module}: {distribution} needs mcp{one.specifier}, and mcp-server-compaction "
-                f"needs mcp {present}. Install {distribution} in an environment of its own, start "
+                f"needs mcp {present}. Install {distribution} in its own environment, start "
                 "the server there by its absolute path, and pass a CompactionClient."
             )

@@ -19,12 +19,12 @@ from mcp_server_compaction.options import options_of
 
 # The module that defines each command.
 _MODULES = {
-    "serve": "serving", "view": "serving", "wrap": "serving", "proxy": "proxy",
-    "compact": "compacting", "compare": "compare", "policies": "compacting",
+    "serve": "serving", "view": "serving", "wrap": "serving", "proxy": "serving",
+    "compact": "compacting", "compare": "policies", "policies": "policies",
     "undo": "compacting",
     "search": "archive", "read": "archive", "sessions": "archive",
     "import": "storage", "usage": "storage", "prune": "storage", "pin": "storage",
-    "delete": "storage", "migrate": "storage", "token": "access",
+    "delete": "storage", "migrate": "storage", "token": "storage",
     "install": "hosts", "uninstall": "hosts", "doctor": "hosts", "hook": "hosts",
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The commands `compact`, `undo` and `policies`."""
+"""The commands `compact` and `undo`."""
 
 import json
 import sys
@@ -41,9 +41,13 @@ from mcp_server_compaction.cli.terminal import (
 )
 from mcp_server_compaction.config import Config, is_file
 from mcp_server_compaction.hosts.catalog import this_user
-from mcp_server_compaction.hosts.resume import RESUME_FORMATS, Resumable
-from mcp_server_compaction.hosts.session_places import CURRENT, current_transcript
-from mcp_server_compaction.options import NewFile, Positive, options_of, own_options
+from mcp_server_compaction.hosts.session_files import (
+    CURRENT,
+    RESUME_FORMATS,
+    Resumable,
+    current_transcript,
+)
+from mcp_server_compaction.options import NewFile, Positive, options_of
 from mcp_server_compaction.own_command import own_command
 from mcp_server_compaction.protocol.compaction_call import (
     Input,
@@ -51,12 +55,11 @@ from mcp_server_compaction.protocol.compaction_call import (
     compacted,
     input_of_file,
     irreducible_lines,
+    model_for,
     resumable_of,
     what_was_undone,
     written_by,
 )
-from mcp_server_compaction.protocol.documents import own_constants, policies_document
-from mcp_server_compaction.protocol.writers import model_for
 from mcp_server_compaction.reading.text_source import (
     find_session,
     open_source,
@@ -74,28 +77,6 @@ _PROGRESS = {"plan": "Planning", "record": "Archiving", "undo": "Undoing"}
 _MODES = [mode for mode in get_args(Mode) if mode != "undo"]
 HostName: TypeAlias = Annotated[str, click.Choice(tuple(RESUME_FORMATS))]
 FormatName: TypeAlias = Annotated[str, click.Choice(tuple(FORMATS))]
-
-
-@click.command()
-@own_options
-def policies(*, as_json: bool = False) -> None:
-    """List the policies with their layers, constants and sources.
-
-    Options:
-        as_json: Print JSON instead of text.
-    """
-    if as_json:
-        say_exactly(json.dumps(policies_document(), indent=1))
-        return
-    for policy in POLICIES.values():
-        say(f"{policy.name} ({policy.source})")
-        say(f"  {policy.description}")
-        say(f"  Layers: {' > '.join(policy.layers)}")
-        if constants := own_constants(policy):
-            say(f"  Constants: {', '.join(f'{k}={v}' for k, v in constants.items())}")
-        for difference in policy.differences:
-            say(f"  Differs: {difference}")
-        say()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

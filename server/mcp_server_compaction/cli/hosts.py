@@ -43,7 +43,6 @@ from mcp_server_compaction.hosts.installing import (
 )
 from mcp_server_compaction.options import own_options
 from mcp_server_compaction.own_command import SCRIPT, own_command
-from mcp_server_compaction.protocol.writers import writer_lines
 
 # A reset of the write-ahead log could corrupt a database that several processes write:
 # SQLite 3.7.0 to 3.51.2, fixed in 3.51.3 (13 March 2026).
@@ -266,6 +265,8 @@ def _program_checks(context: click.Context) -> dict[str, Callable[[], list[str]]
 
     A wrong configuration is refused here, before anything is printed.
     """
+    from mcp_server_compaction.protocol.compaction_call import writer_lines  # loads the engine
+
     config = config_of(context)
     return {
         "mcp-server-compaction": lambda: [version("mcp-server-compaction")],

@@ -141,7 +141,7 @@ def _resumed_id(host: str, payload: Mapping[str, Json]) -> str | None:
 
 def _sessions_folder(host: str) -> Path:
     from mcp_server_compaction.hosts.catalog import this_user
-    from mcp_server_compaction.hosts.session_places import sessions_folder
+    from mcp_server_compaction.hosts.session_files import sessions_folder
 
     return sessions_folder(host, this_user())
 

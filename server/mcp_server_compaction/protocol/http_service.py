@@ -5,6 +5,7 @@ Unix socket that only the user can open. For a team it has the public address of
 needs tokens of the archive or of an OAuth server.
 """
 
+import logging
 import socket
 import sys
 import webbrowser
@@ -15,8 +16,10 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+import anyio
 from anyio import to_thread
-from context_compaction import SettingsError
+from anyio.abc import TaskGroup
+from context_compaction import CompactionError, SettingsError
 from context_compaction.system import IS_WINDOWS
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
@@ -33,22 +36,30 @@ from mcp_server_compaction.access.access_tokens import (
     ensure_local_token,
     is_local_token,
 )
-from mcp_server_compaction.access.audit import write_audit
 from mcp_server_compaction.access.oauth import JwtVerifier
-from mcp_server_compaction.access.principal import SCOPES
+from mcp_server_compaction.access.principal import SCOPES, write_audit
 from mcp_server_compaction.config import LOOPBACK_HOSTS, Config, Service, is_loopback
-from mcp_server_compaction.operations.readiness import Readiness
-from mcp_server_compaction.operations.telemetry import METRICS_PATH, measured, metrics_route
 from mcp_server_compaction.protocol.app import build_server, load_engine, reduce_gc
-from mcp_server_compaction.protocol.deps import LazyArchive
-from mcp_server_compaction.protocol.http_bodies import MAX_BODY_BYTES, json_bodies
-from mcp_server_compaction.protocol.http_gate import Gate, Names, refused
+from mcp_server_compaction.protocol.deps import GetArchive, LazyArchive
+from mcp_server_compaction.protocol.http_gate import (
+    MAX_BODY_BYTES,
+    Gate,
+    Names,
+    json_bodies,
+    refused,
+)
 from mcp_server_compaction.protocol.http_listening import bind, listen_on, serve, share_fairly
-from mcp_server_compaction.protocol.logs import log_to_stderr
+from mcp_server_compaction.protocol.stdio import log_to_stderr
+from mcp_server_compaction.protocol.telemetry import METRICS_PATH, measured, metrics_route
 from mcp_server_compaction.viewer.app import Access, viewer_app
 
 MCP_PATH = "/mcp"
 METADATA_PATH = "/.well-known/oauth-protected-resource"
+# A load balancer waits for a few seconds, and treats a missing response as "not ready".
+READINESS_SECONDS = 2.0
+# ID of no token. Looking it up is the cheapest request to an archive.
+_MISSING_TOKEN = "0" * 16
+_logger = logging.getLogger(__name__)
 
 
 def serve_http(config: Config, service: Service) -> None:
@@ -260,3 +271,43 @@ def _address_of(listener: socket.socket) -> str:
 
 def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
+
+
+class Readiness:
+    """A check of whether the archive responds. Concurrent checks share one request."""
+
+    def __init__(self, archive: GetArchive) -> None:
+        self._archive = archive
+        self._background: TaskGroup | None = None
+        self._pending: anyio.Event | None = None
+        self._responds = False
+
+    @asynccontextmanager
+    async def checking(self) -> AsyncGenerator[None]:
+        """Allow checks until the end of the block."""
+        async with anyio.create_task_group() as self._background:
+            yield
+            self._background.cancel_scope.cancel()
+
+    async def check(self) -> bool:
+        """Whether the archive responds within `READINESS_SECONDS`."""
+        if self._background is None:
+            raise RuntimeError("Readiness.checking has not been entered.")
+        if self._pending is None:
+            self._pending = anyio.Event()
+            self._background.start_soon(self._request, self._pending)
+        pending = self._pending
+        with anyio.move_on_after(READINESS_SECONDS):
+            await pending.wait()
+        return pending.is_set() and self._responds
+
+    async def _request(self, pending: anyio.Event) -> None:
+        self._responds = False
+        try:
+            await (await self._archive()).token(_MISSING_TOKEN)
+            self._responds = True
+        except CompactionError as error:
+            _logger.warning("The archive does not respond: %s", error)
+        finally:
+            self._pending = None
+            pending.set()

@@ -1,12 +1,27 @@
-"""Contents of resources: transcripts, receipts, outputs, options and policies."""
+"""Contents of resources: transcripts, receipts, outputs, options and policies.
+
+The command line also prints the document of the policies.
+"""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Any
 
-from context_compaction import Archive, JsonObject, QueryError, SessionInfo, compact_json
+from context_compaction import (
+    POLICIES,
+    SETTING_NAMES,
+    Archive,
+    JsonObject,
+    Policy,
+    QueryError,
+    SessionInfo,
+    Settings,
+    compact_json,
+)
 from mcp_types import TextResourceContents
 
-from mcp_server_compaction.protocol.documents import options_document, policies_document
+from mcp_server_compaction.options import entries
+from mcp_server_compaction.protocol.arguments import short_schema
 from mcp_server_compaction.protocol.resources import (
     APP_URIS,
     JSON_LINES_TYPE,
@@ -15,6 +30,7 @@ from mcp_server_compaction.protocol.resources import (
     POLICIES_URI,
     TEXT_TYPE,
 )
+from mcp_server_compaction.protocol.schemas import CompactOptions
 from mcp_server_compaction.protocol.sessions import (
     branch_pointer,
     branches_document,
@@ -42,7 +58,7 @@ async def contents_of(
     if uri in documents:
         return [_contents(uri, JSON_TYPE, compact_json(documents[uri]()))]
     if uri in APP_URIS.values():
-        from mcp_server_compaction.protocol.host_app import host_app  # which loads templates
+        from mcp_server_compaction.viewer.web import host_app  # which loads templates
 
         meta: dict[str, Any] = {"ui": {"prefersBorder": True, "csp": {}}}
         return [TextResourceContents(uri=uri, mime_type=APP_TYPE, text=host_app(), _meta=meta)]
@@ -110,3 +126,45 @@ async def _member(archive: Archive, info: SessionInfo) -> JsonObject:
     receipts = await archive.receipts(info.session_id, after=-1)
     tokens: JsonObject | None = receipts[-1].get("tokens") if receipts else None
     return session_document(info) | {"tokens": tokens}
+
+
+def options_document() -> dict[str, Any]:
+    """Return all fields of the `options` of `compact_messages`."""
+    defaults = Settings()
+    descriptions = {name: text for name, _, text in entries(Settings, "Attributes")}
+    return {
+        "about": "Fields of `options` of the tool compact_messages. All are optional. An unknown "
+        "name is an error.",
+        "options": short_schema(CompactOptions)["properties"],
+        "constants_of_the_policy": {
+            name: {"default": getattr(defaults, name), "description": descriptions[name]}
+            for name in SETTING_NAMES
+        },
+    }
+
+
+def policies_document() -> dict[str, Any]:
+    """Return all policies, each with the constants that differ from the defaults."""
+    return {
+        "about": "Values for `policy` of compact_messages. Change a constant by its name in "
+        "`options`; options://compact_messages describes all constants. A policy lists only the "
+        "constants that differ from the defaults.",
+        "policies": [
+            {
+                "name": policy.name,
+                "description": policy.description,
+                "source": policy.source,
+                "layers": list(policy.layers),
+                "constants": own_constants(policy),
+                "differences_from_source": list(policy.differences),
+            }
+            for policy in POLICIES.values()
+        ],
+    }
+
+
+def own_constants(policy: Policy) -> dict[str, Any]:
+    """Return the constants of a policy that differ from the defaults."""
+    defaults = asdict(Settings())
+    values = asdict(policy.settings).items()
+    return {name: value for name, value in values if value != defaults[name]}

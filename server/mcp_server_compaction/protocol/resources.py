@@ -1,25 +1,40 @@
-"""List of resources, completion of session IDs, and subscriptions."""
+"""Lists of resources and prompts, completion of session IDs, and subscriptions.
 
-from typing import TYPE_CHECKING
+All texts for models and people, also those of the tools, are in `texts.toml`.
+"""
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 from context_compaction import QueryError
+from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INVALID_PARAMS,
     CompleteRequestParams,
     CompleteResult,
     Completion,
     EmptyResult,
+    GetPromptRequestParams,
+    GetPromptResult,
+    ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
     PaginatedRequestParams,
+    Prompt,
+    PromptArgument,
+    PromptMessage,
     Resource,
     ResourceTemplate,
     SubscribeRequestParams,
+    TextContent,
     UnsubscribeRequestParams,
 )
 
+from mcp_server_compaction.protocol.arguments import unknown_name
 from mcp_server_compaction.protocol.deps import RequestContext
 from mcp_server_compaction.protocol.sessions import iso_time
-from mcp_server_compaction.protocol.texts import texts
 
 if TYPE_CHECKING:
     from context_compaction import SessionInfo
@@ -35,6 +50,8 @@ PAGE_SIZE = 25
 JSON_TYPE = "application/json"
 JSON_LINES_TYPE = "application/jsonl"
 TEXT_TYPE = "text/plain"
+# Claude Code passes only the first word, and shows the model the whole line next to the prompt.
+_WHOLE_LINE = "(If <command-args> contains more words, treat all of them as my input.)"
 
 
 async def list_resources(
@@ -96,4 +113,50 @@ async def complete(context: RequestContext, params: CompleteRequestParams) -> Co
     has_more = len(matches) > len(values)
     return CompleteResult(
         completion=Completion(values=values, total=len(matches), has_more=has_more)
+    )
+
+
+async def list_prompts(
+    _context: RequestContext, _params: PaginatedRequestParams | None
+) -> ListPromptsResult:
+    """Handle `prompts/list`."""
+    prompts = [
+        Prompt(
+            name=name,
+            title=prompt["title"],
+            description=prompt["description"],
+            arguments=[PromptArgument(**prompt["argument"])],
+        )
+        for name, prompt in texts()["prompts"].items()
+    ]
+    return ListPromptsResult(prompts=prompts)
+
+
+async def get_prompt(_context: RequestContext, params: GetPromptRequestParams) -> GetPromptResult:
+    """Handle `prompts/get`."""
+    prompts: dict[str, Any] = texts()["prompts"]
+    prompt = prompts.get(params.name)
+    if prompt is None:
+        raise MCPError(INVALID_PARAMS, unknown_name("prompt", params.name, prompts))
+    argument, values = prompt["argument"]["name"], params.arguments or {}
+    for name in values:
+        if name != argument:
+            raise MCPError(INVALID_PARAMS, unknown_name("argument", name, [argument]))
+    value = values.get(argument, "")
+    if prompt["argument"]["required"] and not value:
+        raise MCPError(INVALID_PARAMS, f"The prompt {params.name} needs the argument {argument}.")
+    text = prompt["text"].format(
+        question=value,
+        focus=f" and instructions={value!r}" if value else "",
+        whole_line=f"{_WHOLE_LINE} " if value else "",
+    )
+    message = PromptMessage(role="user", content=TextContent(type="text", text=text))
+    return GetPromptResult(description=prompt["description"], messages=[message])
+
+
+@cache
+def texts() -> dict[str, Any]:
+    """Return the content of `texts.toml`, by section."""
+    return tomllib.loads(
+        files("mcp_server_compaction.protocol").joinpath("texts.toml").read_text("utf-8")
     )

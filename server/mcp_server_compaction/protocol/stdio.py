@@ -2,7 +2,7 @@
 
 The SDK ignores a line that it cannot read. The host would then wait until its own timeout, on every
 turn, because the broken text stays in its conversation. The SDK still writes to standard output and
-reserves it for the protocol.
+reserves it for the protocol. The log of the process goes to standard error.
 """
 
 import io
@@ -11,7 +11,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -43,6 +44,7 @@ _NO_MESSAGE = (
     "if any, that are an object"
 )
 _TOO_DEEP = "is nested more than 200 levels deep. Send deeply nested data as a string"
+Streams: TypeAlias = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +68,6 @@ class Refusal:
         """The response to the sender."""
         error = ErrorData(code=self.code, message=f"The message {self.problem}. Nothing was done.")
         return JSONRPCError(jsonrpc="2.0", id=self.request_id, error=error)
-
-
-Streams: TypeAlias = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Any]
 
 
 @asynccontextmanager
@@ -181,3 +180,38 @@ def id_in(text: str) -> RequestId | None:
         return None
     name, number = match.groups()
     return name if number is None else int(number)
+
+
+class _RepeatFilter(logging.Filter):
+    """A filter that passes a limited number of messages of each kind in a minute.
+
+    Hosts store standard error, and repeated failures of one caller must not fill the disk.
+    """
+
+    def __init__(self, limit: int = 20, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._limit = limit
+        self._clock = clock
+        self._counts: dict[tuple[str, str], int] = {}
+        self._reset_time = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to write `record`. The last record before the limit says so."""
+        if self._clock() >= self._reset_time:
+            self._counts.clear()
+            self._reset_time = self._clock() + 60.0  # a minute
+        kind = (record.name, str(record.msg)[:80])
+        count = self._counts[kind] = self._counts.get(kind, 0) + 1
+        if count == self._limit:
+            record.msg = f"{record.getMessage()} (similar messages are omitted for a minute)"
+            record.args = None
+            record.exc_info = None
+        return count <= self._limit
+
+
+def log_to_stderr() -> None:
+    """Write warnings to standard error, with a limit for each kind of message."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    handler.addFilter(_RepeatFilter())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])

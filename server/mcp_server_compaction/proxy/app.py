@@ -1,27 +1,34 @@
 """The proxy as an ASGI application: it passes requests on, and streams the answers back.
 
 Only a request with a conversation is read. Everything else passes as bytes, with its own headers.
-Credentials are used for their request only: nothing here stores or logs a header or a body.
+Credentials are used for their request only: nothing here stores or logs a header or a body. A
+thread runs the application with its socket, archive and client.
 """
 
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import anyio
 import httpx2
+import uvicorn
 from anyio import to_thread
 from anyio.abc import TaskGroup
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from mcp_server_compaction.config import Config, ProxyOptions
+from mcp_server_compaction.protocol.app import load_engine, reduce_gc
+from mcp_server_compaction.protocol.deps import LazyArchive
 from mcp_server_compaction.protocol.http_gate import Names, refused
+from mcp_server_compaction.protocol.http_listening import bind
 from mcp_server_compaction.proxy.answers import usage_in
 from mcp_server_compaction.proxy.requests import Conversation, api_of, read_conversation
 from mcp_server_compaction.proxy.sessions import Sessions
-from mcp_server_compaction.proxy.status import CLAUDE_CODE_LOSSES
+from mcp_server_compaction.proxy.status import CLAUDE_CODE_LOSSES, Status, remove_old_files
 
 _TIMEOUT = httpx2.Timeout(None, connect=30.0).as_dict()
 _BYTES_PER_TOKEN = 4
@@ -30,6 +37,10 @@ _HOP_HEADERS = frozenset({
     b"connection", b"expect", b"host", b"keep-alive", b"proxy-authorization", b"proxy-connection",
     b"te", b"trailer", b"transfer-encoding", b"upgrade",
 })  # fmt: skip
+# Hosts keep connections for minutes. One that the proxy closes first can break a request.
+_KEEP_ALIVE_SECONDS = 600
+# Time for answers that still stream when the proxy ends.
+_END_SECONDS = 5
 
 
 @dataclass(slots=True)
@@ -183,3 +194,62 @@ class Exchange:
             if note is not None:
                 await note(bytes(pieces))
             await self.send({"type": "http.response.body", "body": answer or b""})
+
+
+@contextmanager
+def running_proxy(
+    config: Config, options: ProxyOptions
+) -> Generator[tuple[Status, threading.Thread]]:
+    """Run a proxy on 127.0.0.1 until the end of the block; yield its figures and thread.
+
+    Raises:
+        SettingsError: The port is in use.
+    """
+    reduce_gc()
+    folder, proxies = config.archive_folder, list[Proxy]()
+    listener = bind("127.0.0.1", options.port)
+    listener.listen(128)  # requests wait here until the proxy is ready
+    port = listener.getsockname()[1]
+    status = Status(f"http://127.0.0.1:{port}", options.upstream or "", options.observe)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await proxies[0](scope, receive, send)
+
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=_END_SECONDS,
+        )
+    )
+
+    async def serve() -> None:
+        await to_thread.run_sync(remove_old_files, folder)
+        archive = LazyArchive(config)
+        # No proxy of the environment and no redirect: requests go to the upstream only.
+        context = await to_thread.run_sync(httpx2.create_ssl_context)
+        client = httpx2.AsyncClient(trust_env=False, verify=context, limits=httpx2.Limits())
+        async with archive.running(), client, anyio.create_task_group() as tasks:
+            sessions = Sessions(options, archive.get, folder, status, tasks)
+            hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})
+            proxies.append(Proxy(client, sessions, Names(hosts)))
+            tasks.start_soon(to_thread.run_sync, load_engine, config)
+            await status.save(folder)
+            await server.serve(sockets=[listener])
+            # An observed list may still be archived.
+            tasks.cancel_scope.deadline = anyio.current_time() + _END_SECONDS
+        await status.save(folder)
+
+    thread = threading.Thread(target=anyio.run, args=(serve,), daemon=True)
+    thread.start()
+    try:
+        yield status, thread
+    finally:
+        server.should_exit = True
+        thread.join(2 * _END_SECONDS)

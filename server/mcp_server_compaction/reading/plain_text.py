@@ -136,7 +136,7 @@ def _argument_lines(arguments: Any) -> list[str]:
 
 
 def _value_lines(name: str, value: Any) -> list[str]:
-    """Return a named value: on one line, or on lines of its own if it contains line breaks."""
+    """Return a named value: on one line, or on its own lines if it contains line breaks."""
     heading = f"{name}: " if name else ""
     if isinstance(value, str):
         lines = _lines(value)

@@ -32,7 +32,7 @@ from context_compaction import (
 )
 
 from mcp_server_compaction.hosts.catalog import this_user
-from mcp_server_compaction.hosts.session_places import archived_id_of
+from mcp_server_compaction.hosts.session_files import archived_id_of
 from mcp_server_compaction.reading.plain_text import message_texts
 
 _OUTPUT = re.compile(r"(?:output://)?(o_[0-9a-f]+)(?:/lines/(\d{1,18})-(\d{1,18}))?\Z")

@@ -22,15 +22,14 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from mcp_server_compaction.access.access_tokens import StoredTokens, Verify, create_cookie
-from mcp_server_compaction.access.audit import audit
 from mcp_server_compaction.access.oauth import KeysUnreachableError
-from mcp_server_compaction.access.principal import LOCAL_USER, Principal, Scope, caller
+from mcp_server_compaction.access.principal import LOCAL_USER, Principal, Scope, audit, caller
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.session_imports import SessionImports
 from mcp_server_compaction.protocol.deps import LazyArchive
 from mcp_server_compaction.protocol.http_gate import bearer_token
 from mcp_server_compaction.viewer import compactions, context_now, search, sessions, storage, web
-from mcp_server_compaction.viewer.waiting import LongPages
+from mcp_server_compaction.viewer.web import LongPages
 
 PAGES: tuple[tuple[str, str, web.Handler], ...] = (
     ("GET", "/", sessions.session_list),

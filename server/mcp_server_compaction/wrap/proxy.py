@@ -1,4 +1,4 @@
-"""Pass messages between a host and wrapped servers, in older and in modern MCP versions.
+"""The command `wrap`: pass messages between a host and wrapped servers, in all MCP versions.
 
 Messages pass unchanged in both directions, except:
 
@@ -13,12 +13,14 @@ Messages pass unchanged in both directions, except:
   tool or prompt begins with the name of its server, if the server has one.
 - The IDs of requests to the host are replaced, because two servers may use the same ID.
 
-The SDK's dispatchers pair requests and responses. Each request has a task of its own, so responses
+The SDK's dispatchers pair requests and responses. Each request has its own task, so responses
 can overtake each other.
 """
 
 import itertools
 import logging
+import re
+import shutil
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
@@ -27,19 +29,29 @@ from typing import Any
 
 import anyio
 from anyio import to_thread
-from context_compaction import CompactionError, JsonObject, is_list, is_object
+from context_compaction import (
+    CompactionError,
+    JsonObject,
+    Settings,
+    SettingsError,
+    is_list,
+    is_object,
+)
 from mcp.shared.dispatcher import DispatchContext
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, CallToolRequestParams
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
-from mcp_server_compaction.protocol.deps import Deps
+from mcp_server_compaction.config import Config
+from mcp_server_compaction.protocol.deps import Changes, Deps, open_deps
+from mcp_server_compaction.protocol.stdio import log_to_stderr, stdio_streams
 from mcp_server_compaction.protocol.tools import call_tool, tool_definitions
-from mcp_server_compaction.wrap.host import Host
+from mcp_server_compaction.protocol.tools.archived import OUTPUTS_SESSION, count_text
+from mcp_server_compaction.wrap.connections import Host, Upstream, protocol_version
 from mcp_server_compaction.wrap.servers import SEPARATOR, WrappedServer
 from mcp_server_compaction.wrap.shorten import Limits, shorten
-from mcp_server_compaction.wrap.upstream import Upstream, protocol_version
 
 READ_TOOL = "read_persisted_output"
 OWN_TOOLS = (READ_TOOL, "search_transcript")
@@ -65,6 +77,8 @@ _MAX_PAGES = 100
 # Tool names that are longer are refused by some hosts and models.
 _MAX_NAME_CHARS = 64
 _logger = logging.getLogger(__name__)
+# Messages that can wait for the host. If there are more, log and progress messages are dropped.
+_QUEUED_MESSAGES = 1_000
 
 
 class Proxy:
@@ -307,3 +321,47 @@ def _complete(params: JsonObject, result: JsonObject) -> JsonObject:
 
 def _as_json(model: BaseModel) -> JsonObject:
     return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def run_wrap(servers: Sequence[WrappedServer], config: Config, threshold_tokens: int) -> None:
+    """Serve one host until it disconnects. Servers that end are started again.
+
+    Raises:
+        SettingsError: The only server has no valid address, or its command does not exist.
+    """
+    for server in servers:
+        if server.url and not re.match(r"https?://[^/]", server.url):
+            problem = f"Invalid URL {server.url!r} of the {server.title}."
+            raise SettingsError(f"{problem} Give an address such as https://host/mcp.")
+        if not server.name and server.command and not shutil.which(server.command[0]):
+            raise SettingsError(
+                f"Cannot start the wrapped server with {server.command[0]!r}: there is no such "
+                "program. Give the absolute path of a program after --."
+            )
+    log_to_stderr()
+    anyio.run(_wrap, servers, config, threshold_tokens)
+
+
+async def _wrap(servers: Sequence[WrappedServer], config: Config, threshold_tokens: int) -> None:
+    queue, queued = anyio.create_memory_object_stream[SessionMessage](_QUEUED_MESSAGES)
+    async with (
+        queue,
+        queued,
+        stdio_streams() as (from_host, to_host),
+        to_host,  # its writer waits until this stream is closed
+        open_deps(config, Changes()) as deps,
+        anyio.create_task_group() as tasks,
+    ):
+        deps.first_request.set()  # the wrapped servers answer the host's first request
+        count = partial(count_text, model=config.model)
+        redacts = config.redaction == "on"
+        limits = Limits(threshold_tokens, Settings().preview_chars, count, redacts)
+        proxy = Proxy(Host(from_host, queue), servers, deps, limits, OUTPUTS_SESSION)
+
+        async def pass_to_host() -> None:
+            async for item in queued:
+                await to_host.send(item)
+
+        tasks.start_soon(pass_to_host)
+        await proxy.run()
+        tasks.cancel_scope.cancel()

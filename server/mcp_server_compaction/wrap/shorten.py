@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from context_compaction import Blob, JsonObject, compact_json, is_list, is_object, make_blob, redact
 
-from mcp_server_compaction.protocol.tools.persist_large_output import marker_of
+from mcp_server_compaction.protocol.tools.archived import marker_of
 
 CountTokens: TypeAlias = Callable[[str], int]
 

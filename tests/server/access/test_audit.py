@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from mcp_server_compaction.access.audit import audit, audit_logger, write_audit
+from mcp_server_compaction.access.principal import audit, audit_logger, write_audit
 from mcp_server_compaction.protocol.http_gate import REFUSALS_PER_MINUTE, Gate, Names
 from starlette.types import Receive, Scope, Send
 

@@ -13,7 +13,7 @@ from context_compaction.formats.session_files.model import NewSession
 from context_compaction.formats.session_files.read import read_conversation
 from mcp_server_compaction.cli import main
 from mcp_server_compaction.hosts.catalog import this_user
-from mcp_server_compaction.hosts.session_places import archived_id_of
+from mcp_server_compaction.hosts.session_files import archived_id_of
 
 from tests.server.helpers import Json, conversation
 

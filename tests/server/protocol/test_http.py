@@ -25,10 +25,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_server_compaction.access.access_tokens import ensure_local_token
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.config import Service as Served
-from mcp_server_compaction.protocol import http_bodies, http_gate, http_listening
-from mcp_server_compaction.protocol.deps import Turns
-from mcp_server_compaction.protocol.http_bodies import json_bodies, lists_of
-from mcp_server_compaction.protocol.http_gate import Names
+from mcp_server_compaction.protocol import deps, http_gate, http_listening
+from mcp_server_compaction.protocol.deps import Turns, lists_of
+from mcp_server_compaction.protocol.http_gate import Names, json_bodies
 from mcp_server_compaction.protocol.http_service import http_app
 from starlette.requests import Request
 from starlette.responses import Response
@@ -250,7 +249,7 @@ async def test_a_list_is_refused_at_its_first_wrong_element(service: Service) ->
 def test_compressed_or_too_large_body_is_refused(service: Service) -> None:
     for packing in ("gzip", "zstd", "br"):
         assert post(service, PING, **{"Content-Encoding": packing}).status_code == 415
-    assert post(service, b" " * (http_bodies.MAX_BODY_BYTES + 1)).status_code == 413
+    assert post(service, b" " * (http_gate.MAX_BODY_BYTES + 1)).status_code == 413
 
 
 @pytest.mark.parametrize("piece_bytes", [7, 100_000])
@@ -413,7 +412,7 @@ async def test_rate_limit_response_has_retry_after(
 
 
 async def test_known_sessions_first_lists_and_large_requests_have_separate_limits() -> None:
-    large = Request({"type": "http", http_bodies.LISTS: http_bodies.Lists({}, 2 * 1024 * 1024)})
+    large = Request({"type": "http", deps.LISTS: deps.Lists({}, 2 * 1024 * 1024)})
     turns = Turns(2)
     known, first = turns.of(None, is_known=True), turns.of(None, is_known=False)
     assert turns.of(large, is_known=True) is turns.of(large, is_known=False)

@@ -16,10 +16,10 @@ from anyio import to_thread
 from context_compaction import Archive, ArchiveBusyError, open_archive
 from mcp.server.subscriptions import InMemorySubscriptionBus
 from mcp_server_compaction.access.principal import Principal, caller
-from mcp_server_compaction.operations import readiness
-from mcp_server_compaction.operations.readiness import Readiness
+from mcp_server_compaction.protocol import http_service
+from mcp_server_compaction.protocol.deps import Changes
 from mcp_server_compaction.protocol.http_listening import bind, on_one_address
-from mcp_server_compaction.protocol.notifications import Changes
+from mcp_server_compaction.protocol.http_service import Readiness
 
 from tests.server.helpers import Era, answer_of, conversation
 from tests.server.http import Service, over_http, serving
@@ -65,7 +65,7 @@ async def test_service_finishes_requests_and_closes_listeners_when_it_is_termina
 async def test_probes_time_out_and_share_one_request_when_the_archive_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(readiness, "TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(http_service, "READINESS_SECONDS", 0.05)
     asked = 0
     responds_again = anyio.Event()
 

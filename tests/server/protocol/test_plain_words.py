@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.protocol.tools.replies import MAX_REPLY_CHARS
+from mcp_server_compaction.protocol.tools import MAX_REPLY_CHARS
 
 from tests.server.helpers import Json, answer_of, connect, conversation, parsed, text_of
 

@@ -7,7 +7,7 @@ import pytest
 from context_compaction.messages.model import compact_json
 from mcp.shared.exceptions import MCPError
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.protocol.tools.replies import MAX_REPLY_CHARS, truncated
+from mcp_server_compaction.protocol.tools import MAX_REPLY_CHARS, truncated
 
 from tests.server.helpers import Era, connect, error_of, text_of
 

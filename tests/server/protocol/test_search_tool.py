@@ -9,7 +9,7 @@ from context_compaction.archive.archive import Archive
 from context_compaction.archive.values import Query, SearchPage
 from context_compaction.formats import parse
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.protocol.tools.search_transcript import search_briefly
+from mcp_server_compaction.protocol.tools.archived import search_briefly
 
 from tests.server.helpers import (
     Era,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mcp_server_compaction.proxy.request_body import read_body
+from mcp_server_compaction.proxy.requests import read_body
 
 from tests.support.json_types import Json
 from tests.support.simulated_host import Api, SimulatedHost, log_of, send

@@ -8,7 +8,7 @@ from context_compaction.errors import QueryError
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.reading.json_path import value_at
+from mcp_server_compaction.reading.slices import value_at
 
 from tests.server.helpers import answer_of, connect, conversation, error_of, text_of
 

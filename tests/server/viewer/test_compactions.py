@@ -13,7 +13,7 @@ from context_compaction.request import CompactRequest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.viewer.changes import rows_of
+from mcp_server_compaction.viewer.compactions import rows_of
 from mcp_server_compaction.viewer.marks import newest_receipt
 
 from tests.server.viewer.site import Site, running_site

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.protocol.host_app import host_app
+from mcp_server_compaction.viewer.web import host_app
 from mcp_types import TextResourceContents
 
 from tests.server.helpers import answer_of, connect, conversation, text_of

@@ -7,8 +7,8 @@ import anyio
 import httpx2
 import pytest
 from context_compaction import report_work
-from mcp_server_compaction.viewer import waiting
-from mcp_server_compaction.viewer.waiting import LongPages
+from mcp_server_compaction.viewer import web
+from mcp_server_compaction.viewer.web import LongPages
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -87,7 +87,7 @@ async def test_page_that_nobody_fetched_in_time_is_made_again(
         assert (await pages.respond(Request(scope), make)).status_code == 202
         release.set()
         await anyio.wait_all_tasks_blocked()
-        monkeypatch.setattr(waiting, "_KEPT_SECONDS", 0)
+        monkeypatch.setattr(web, "_KEPT_SECONDS", 0)
         assert (await pages.respond(Request(scope), make)).body == b"page 1"
 
 

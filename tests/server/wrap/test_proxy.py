@@ -20,8 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_server_compaction.cli import main
-from mcp_server_compaction.wrap.connection import Messages
-from mcp_server_compaction.wrap.host import Host
+from mcp_server_compaction.wrap.connections import Host, Messages
 from mcp_server_compaction.wrap.proxy import OWN_PREFIX, OWN_TOOLS
 from mcp_types import CallToolResult, JSONRPCRequest, JSONRPCResponse
 

@@ -29,21 +29,23 @@ from mcp_types import CallToolResult
 from mcp_server_compaction.access.principal import caller
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.catalog import this_user
-from mcp_server_compaction.hosts.resume import RESUME_FORMATS
-from mcp_server_compaction.hosts.session_places import CURRENT, current_transcript
-from mcp_server_compaction.operations.telemetry import stage_clock
+from mcp_server_compaction.hosts.session_files import CURRENT, RESUME_FORMATS, current_transcript
 from mcp_server_compaction.protocol.arguments import parse_arguments, unknown_name
 from mcp_server_compaction.protocol.compaction_call import (
     Input,
     archived_input,
     compacted,
+    effective_writer,
     input_of_file,
     irreducible_lines,
+    library_writer,
+    model_for,
     resumable_of,
     what_was_undone,
     written_by,
 )
 from mcp_server_compaction.protocol.deps import Deps, RequestContext
+from mcp_server_compaction.protocol.resources import texts
 from mcp_server_compaction.protocol.sampling import sampling_model
 from mcp_server_compaction.protocol.schemas import (
     CompactArguments,
@@ -53,9 +55,8 @@ from mcp_server_compaction.protocol.schemas import (
     ReplyKind,
 )
 from mcp_server_compaction.protocol.sessions import iso_time
-from mcp_server_compaction.protocol.texts import texts
-from mcp_server_compaction.protocol.tools.replies import structured
-from mcp_server_compaction.protocol.writers import effective_writer, library_writer, model_for
+from mcp_server_compaction.protocol.telemetry import stage_clock
+from mcp_server_compaction.protocol.tools import structured
 from mcp_server_compaction.reading.text_source import find_session
 
 # Texts of `next_step` and `warnings`.

@@ -1,15 +1,31 @@
-"""Folders and names of hosts' session files: the current session, and a place for a new one."""
+"""Session files of hosts: find the current one, and write a new one that a host can continue.
+
+The original session is never changed: a new file has a new name and replaces no other file.
+"""
 
 import json
 import re
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from context_compaction import NotFoundError, SettingsError
+from context_compaction import (
+    WRITERS,
+    JsonObject,
+    NewSession,
+    NotFoundError,
+    PathNotAllowedError,
+    Roots,
+    SettingsError,
+    make_folder,
+    put_file,
+)
 from context_compaction.formats.session_files.model import MARK
+from context_compaction.system import command_line
 
 from mcp_server_compaction.hosts.catalog import UserFolders
 from mcp_server_compaction.hosts.hook_events import archived_id_in_line
@@ -25,6 +41,18 @@ _CODEX_FILES = 200
 _PART_BYTES = 1024 * 1024
 # Claude Code shortens longer folder names and appends a hash.
 _FOLDER_NAME_CHARS = 200
+RESUME_FORMATS = {
+    "claude-code": "anthropic",
+    "codex": "openai-responses",
+    "pi": "pi",
+    "opencode": "anthropic",
+}
+_COMMANDS = {
+    "claude-code": "claude --resume {id}",
+    "codex": "codex resume {id}",
+    "pi": "pi --session {id}",
+    "opencode": "opencode import {path} && opencode --session {id}",
+}
 
 
 def current_transcript(folders: UserFolders) -> Path:
@@ -203,3 +231,67 @@ def _decompressed_parts(file: BinaryIO) -> Iterator[bytes]:
         yield from iter(partial(reader.read, _PART_BYTES), b"")
     except zstandard.ZstdError:  # damaged
         return
+
+
+"""Format of the messages for each host whose sessions can be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumable:
+    """A written session.
+
+    Attributes:
+        path: Path of the session file.
+        session_id: ID of the session in the host.
+        command: Shell command that continues the session.
+    """
+
+    path: Path
+    session_id: str
+    command: str
+
+
+def write_resumable(
+    host: str,
+    messages: Sequence[JsonObject],
+    session: NewSession,
+    folders: UserFolders,
+    within: Roots | None = None,
+) -> Resumable:
+    """Write a session that `host` continues with `messages`.
+
+    Args:
+        host: A key of `RESUME_FORMATS`.
+        messages: Messages in the format of the host.
+        session: Its metadata. The ID is chosen here. The project replaces a working folder that
+            does not exist here.
+        folders: Folders of the user.
+        within: Folders that may be written to; None for all.
+
+    Raises:
+        PathNotAllowedError: The sessions of the host are outside `within`.
+        SettingsError: The file cannot be written.
+    """
+    folder = session.cwd if session.cwd and Path(session.cwd).is_dir() else str(folders.project)
+    session_id = str(uuid.uuid4())
+    if host == "opencode":
+        session_id = f"ses_{session_id.replace('-', '')[:26]}"
+    session = replace(session, session_id=session_id, cwd=folder)
+    path = new_session_file(host, session_id, folder, folders)
+    if within is not None and not any(map(path.resolve().is_relative_to, within.folders)):
+        raise PathNotAllowedError(
+            f"{path.parent} is outside the folders that may be written to. Use the command line "
+            "(mcp-server-compaction compact --resume), or start the server with --root DIR."
+        )
+    lines = "".join(json.dumps(row) + "\n" for row in WRITERS[host](messages, session))
+    try:
+        make_folder(path.parent)
+        put_file(path, lines.encode("ascii"))
+    except OSError as error:
+        raise SettingsError(
+            f"Cannot write {path}: {error.strerror or error}. The original session is unchanged."
+        ) from error
+    command = _COMMANDS[host].format(id=session_id, path=command_line([str(path)]))
+    if folder != str(folders.project):
+        command = f"cd {command_line([folder])} && {command}"
+    return Resumable(path, session_id, command)

@@ -1,4 +1,4 @@
-"""The command `compare`: policies next to each other, as tables or as JSON."""
+"""The commands `policies` and `compare`: policies, and their results next to each other."""
 
 import math
 from collections.abc import Sequence
@@ -22,6 +22,30 @@ from mcp_server_compaction.cli.terminal import (
 from mcp_server_compaction.compare.comparison import PolicyRow
 from mcp_server_compaction.compare.comparison import compare as compare_policies
 from mcp_server_compaction.options import Positive, own_options
+
+
+@click.command()
+@own_options
+def policies(*, as_json: bool = False) -> None:
+    """List the policies with their layers, constants and sources.
+
+    Options:
+        as_json: Print JSON instead of text.
+    """
+    from mcp_server_compaction.protocol.resource_contents import own_constants, policies_document
+
+    if as_json:
+        answer(True, policies_document(), "")
+        return
+    for policy in POLICIES.values():
+        say(f"{policy.name} ({policy.source})")
+        say(f"  {policy.description}")
+        say(f"  Layers: {' > '.join(policy.layers)}")
+        if constants := own_constants(policy):
+            say(f"  Constants: {', '.join(f'{k}={v}' for k, v in constants.items())}")
+        for difference in policy.differences:
+            say(f"  Differs: {difference}")
+        say()
 
 
 @click.command()

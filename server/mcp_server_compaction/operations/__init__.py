@@ -1,1 +1,0 @@
-"""Metrics and traces, for the operator of a service."""
