@@ -56,8 +56,8 @@ def test_the_contracts_hold(tree: Path) -> None:
             "A layer knows no other",
         ),
         (
-            "layers/drop_messages",
-            "from context_compaction.layers.collapse import collapse",
+            "layers/cut_point",
+            "from context_compaction.layers.base import LayerContext",
             "No circle",
         ),
         ("layers/microcompact", "import os", "a layer is a plain function"),

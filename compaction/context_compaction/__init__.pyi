@@ -168,7 +168,7 @@ from .request import (
     SETTING_NAMES as SETTING_NAMES,
     Settings as Settings,
 )
-from .splices import (
+from .result import (
     Splice as Splice,
     apply_splices as apply_splices,
     make_splices as make_splices,

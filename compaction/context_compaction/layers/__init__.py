@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from context_compaction.layers.base import Layer
-from context_compaction.layers.collapse import collapse
 from context_compaction.layers.dedupe import clear_unchanged_reads, dedupe
-from context_compaction.layers.drop_messages import snip
+from context_compaction.layers.drop_messages import collapse, snip
 from context_compaction.layers.insert_messages import restore_files, summarize
 from context_compaction.layers.microcompact import microcompact
 from context_compaction.layers.persist import persist

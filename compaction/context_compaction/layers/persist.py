@@ -1,10 +1,16 @@
-"""Layer: archive a large tool result and replace it by a marker with a preview.
+"""Layers that move large content to the archive: tool results, images and documents.
 
-Published designs call it "tool result budget" or "large output demotion" (see policies.py). It runs
-before all layers that clear, so that the whole text is archived before a placeholder replaces it.
+`persist` replaces a large result by a marker with a preview. Published designs call it "tool result
+budget" or "large output demotion" (see policies.py). It runs before all layers that clear, so that
+the whole text is archived before a placeholder replaces it.
+
+`offload_media` archives the oldest images and documents if a request has too many bytes. An image
+costs few tokens and many bytes, so a list can be far within its window and still be refused for its
+size. The newest turn keeps its media.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from context_compaction.activity.calls import is_recalling
 from context_compaction.layers.base import (
@@ -17,7 +23,24 @@ from context_compaction.layers.base import (
 )
 from context_compaction.layers.preview import extract, preview, search_words
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import Messages, Step, ToolResult, result_text, text_of
+from context_compaction.messages.model import (
+    JSON_MEDIA_TYPE,
+    Blob,
+    Block,
+    Document,
+    Edit,
+    Image,
+    Messages,
+    Part,
+    Step,
+    Text,
+    ToolResult,
+    make_blob,
+    media_json,
+    result_text,
+    starts_turn,
+    text_of,
+)
 from context_compaction.messages.speakers import newest_results, user_text
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.tokens.counter import MessageCounter, content_tokens
@@ -149,3 +172,48 @@ def _shares(sizes: Mapping[Place, int], tokens: int) -> dict[Place, int]:
         shares[place] = tokens // (len(sizes) - len(shares))
         tokens -= min(size, shares[place])
     return shares
+
+
+def offload_media(messages: Messages, context: LayerContext) -> Step:
+    """Replace media by pointers, oldest first, until the messages are within `limit_bytes`."""
+    count = context.count
+    excess_bytes = count.request_bytes(messages) - context.limit_bytes
+    chosen: dict[Place, Replacement] = {}
+    for place, block in _old_blocks(messages) if excess_bytes > 0 else ():
+        if excess_bytes <= 0:
+            break
+        blobs: list[Blob] = []
+        new_block = _without_media(block, blobs)
+        if not blobs:
+            continue
+        sizes = count.block(block), count.block(new_block)
+        pointers = tuple(blob.output_id for blob in blobs)
+        edit = Edit("", "offloaded", None, *sizes, pointers, note="media")
+        chosen[place] = Replacement(new_block, blobs, edit)
+        excess_bytes -= sum(len(blob.data) for blob in blobs)
+    return replace_blocks(messages, chosen, layer="offload")
+
+
+def _old_blocks(messages: Messages) -> Iterator[tuple[Place, Block]]:
+    """Yield the blocks before the newest turn, oldest first."""
+    newest_turn = max((i for i, message in enumerate(messages) if starts_turn(message)), default=0)
+    for index, message in enumerate(messages[:newest_turn]):
+        for number, block in enumerate(message.blocks):
+            yield Place(index, number), block
+
+
+def _without_media(block: Block, blobs: list[Blob]) -> Block:
+    """Return `block` with pointers in the place of media, and add the media to `blobs`."""
+    if isinstance(block, ToolResult):
+        parts = tuple(_offload(part, blobs) for part in block.content)
+        return replace(block, content=parts, edited=True)
+    return _offload(block, blobs) if isinstance(block, Image | Document) else block
+
+
+def _offload(part: Part, blobs: list[Blob]) -> Part:
+    if not isinstance(part, Image | Document):
+        return part
+    blob = make_blob(media_json(part), media_type=JSON_MEDIA_TYPE)
+    blobs.append(blob)
+    kind = type(part).__name__.lower()
+    return Text(placeholders.offloaded(kind, part.media_type, blob), author="host")

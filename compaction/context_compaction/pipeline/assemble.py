@@ -1,11 +1,23 @@
-"""Cut a list, and assemble the result: the list with its summary and restored files."""
+"""Assemble the result: the list with its summary, restored files and notes; then validate it.
+
+`validate` is the last check: validity, limits and progress of the result. Notes follow it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from context_compaction.context import CompactionContext, EditedMessages, Plan
+from context_compaction.activity.digest import MAX_LISTED, open_todos
+from context_compaction.activity.known_file import changed_warning, unreported_changes
+from context_compaction.context import (
+    CompactionContext,
+    EditedMessages,
+    FilesInWork,
+    Plan,
+    Validation,
+)
+from context_compaction.formats import render
 from context_compaction.layers.base import FileText
-from context_compaction.layers.cut_point import CutPoint, history_of, turn_prefix_of
+from context_compaction.layers.cut_point import CutPoint, history_of
 from context_compaction.layers.insert_messages import (
     acknowledge,
     checkpoint_message,
@@ -13,20 +25,33 @@ from context_compaction.layers.insert_messages import (
     summary_message,
     with_turn_context,
 )
-from context_compaction.layers.repair import repair_after_removal
+from context_compaction.layers.repair import alternate_roles, repair, repair_after_removal
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import Message, Messages, Text, make_message
-from context_compaction.messages.pins import Pin, fit_to_budget, pin_block
-from context_compaction.messages.speakers import passages
+from context_compaction.messages.model import (
+    Edit,
+    Message,
+    Messages,
+    Step,
+    ToolResult,
+    make_message,
+    tool_calls,
+)
+from context_compaction.messages.pins import pin_block
+from context_compaction.messages.raw import history_hash
+from context_compaction.messages.speakers import user_texts
 from context_compaction.pipeline.read import without_invalid_thinking
-from context_compaction.pipeline.shorten import RULES_LAYER, fit_project_rules, is_of_request
+from context_compaction.pipeline.sources import reports_changed_files, returns_list
+from context_compaction.request import Mode
+from context_compaction.result import Piece, Status
 
-# Host text before the running request stays up to this share of the limit.
-_HOST_TEXT_SHARE = 1 / 50
-# Lines about running work get at most this share of the limit, which is four jobs at 1,000 tokens.
-_RUNNING_SHARE = 0.2
 # Within this limit no summary gets long.
 _SHORT_TOKENS = 400
+# A result that misses its target must save at least this share of the tokens.
+_LEAST_PROGRESS = 0.1
+_REPEATED = (
+    "An earlier call with the same list returned this result. If the provider has rejected it as "
+    "well, pass this list with mode=reactive to make it smaller."
+)
 
 
 def assemble(
@@ -138,68 +163,182 @@ def _restore_index(messages: Messages, plan: Plan) -> int:
     )
 
 
-def cut_at(
-    context: CompactionContext,
-    edited: EditedMessages,
-    cut: CutPoint,
-    *,
-    removes_rules: bool = False,
-) -> Plan:
-    """Return the plan that cuts `edited` at `cut`; its texts are written later.
+def validate(context: CompactionContext, edited: EditedMessages) -> Validation:
+    """Accept `edited`, or return the caller's repaired list with the reasons."""
+    count, mode, valid = context.count, context.request.mode, context.messages
+    if edited.messages is valid:
+        return _validate_unedited(context, edited)
+    repairs = repair(edited.messages, context.rules).edits
+    if repairs:
+        notes = "; ".join(edit.note for edit in repairs[:3])
+        return _fallback(context, f"the provider would reject the result ({notes})")
+    rejected = context.session.rejections.rejected
+    if rejected and history_hash(render(edited.messages, format=context.format)) in rejected:
+        return _fallback(context, "the provider has rejected the smallest list as well")
+    before, after = count.messages(valid), count.messages(edited.messages)
+    saves_bytes = count.request_bytes(edited.messages) < count.request_bytes(valid)
+    if after >= before and not saves_bytes:
+        return _fallback(context, "nothing could be made smaller")
+    is_little = before - after < before * _LEAST_PROGRESS and context.request.range is None
+    if is_little and not _fits(context, edited.messages, mode):
+        saved = f"only {before - after} of {before} tokens could be saved"
+        return _fallback(context, f"{saved}, and the result does not fit")
+    return _verdict(context, edited, "compacted", mode)
 
-    With `removes_rules` even project rules and the user's automatic pins are replaced.
-    """
-    step = fit_project_rules(
-        edited.messages,
-        context.budget.message_tokens,
-        context.count,
-        pinned=context.pins.marked,
-        removes_all=removes_rules,
+
+def _validate_unedited(context: CompactionContext, edited: EditedMessages) -> Validation:
+    mode = context.request.mode
+    if context.start.edits:
+        return _verdict(context, edited, "repaired", mode)
+    if context.session.is_repeated:
+        # The earlier call had this outcome, so it is no failure that nothing is left to do.
+        warnings = (_REPEATED,) if mode == "reactive" else ()
+        return _verdict(context, edited, "unchanged", "auto", *warnings)
+    unchanged = _verdict(context, edited, "unchanged", mode)
+    if mode == "record" or (unchanged.fits and mode not in ("full", "micro")):
+        return unchanged
+    return _fallback(context, "nothing is left to clear or to summarize")
+
+
+def _fallback(context: CompactionContext, reason: str) -> Validation:
+    rejections, mode = context.session.rejections, context.request.mode
+    if rejections.is_spent:
+        limit = f"reactive_retries allows ({rejections.max_retries})"
+        reason = f"this request was compacted as often as {limit}"
+    warnings = [
+        f"No progress: {reason}. The conversation is returned without edits except repairs."
+    ]
+    if rejections.key:
+        warnings.append(
+            f"The provider has rejected {rejections.versions} versions of this request. Do not "
+            "send it again unchanged: shorten the parts that cannot shrink, or start a new "
+            "conversation."
+        )
+    verdict = _verdict(context, EditedMessages(context.messages), "no_progress", mode, *warnings)
+    return replace(verdict, fits=verdict.fits and not rejections.key)
+
+
+def _verdict(
+    context: CompactionContext, edited: EditedMessages, status: Status, mode: Mode, *warnings: str
+) -> Validation:
+    """Return `edited` with its status, and a warning if it does not fit the limit of `mode`."""
+    fits = _fits(context, edited.messages, mode)
+    if not fits:
+        warnings = (_too_large(context, edited.messages), *warnings)
+    return Validation(edited, status, fits, warnings)
+
+
+def _fits(context: CompactionContext, messages: Messages, mode: Mode) -> bool:
+    if not messages:
+        return True
+    return (
+        context.request_count.estimate(messages).upper <= context.budget.limit_tokens(mode)
+        and context.count.request_bytes(messages) <= context.budget.max_bytes
     )
-    edited = edited.then(RULES_LAYER, step, context.count)
-    return plan_of_cut(context, edited, cut, removes_rules=removes_rules)
 
 
-def plan_of_cut(
-    context: CompactionContext,
-    edited: EditedMessages,
-    cut: CutPoint,
-    *,
-    removes_rules: bool = False,
-) -> Plan:
-    """Return the plan that replaces the messages before `cut`, with the pins of these messages."""
-    source = edited.messages
-    history, prefix = history_of(source, cut), turn_prefix_of(source, cut)
-    if prefix and not cut.folds_request and not any(map(_is_summarizable, history)):
-        most_tokens = int(context.share_tokens * _HOST_TEXT_SHARE)
-        has_own = any(map(placeholders.is_synthetic, history))
-        history = history if has_own or context.count.messages(history) > most_tokens else ()
-    plan = Plan(edited, cut, history, prefix)
-    return replace(plan, pins=_pins_of(context, plan, removes_rules=removes_rules))
+def _too_large(context: CompactionContext, messages: Messages) -> str:
+    mode = context.request.mode
+    upper = context.request_count.estimate(messages).upper
+    limit = context.budget.limit_tokens(mode)
+    problem = f"The list does not fit: up to {upper} tokens, limit {limit}. "
+    if mode in ("micro", "record"):
+        return f"{problem}Mode {mode} replaces no history: use auto or full."
+    if not context.policy.replaces_history:
+        return f"{problem}Policy {context.policy.name} replaces no history: use another policy."
+    if context.request.range is not None:
+        return f"{problem}Only a range was summarized: call again without range."
+    pieces = irreducible_pieces(context, messages)[:3]
+    names = ", ".join(f"{piece.description} ({piece.tokens} tokens)" for piece in pieces)
+    return f"{problem}These parts cannot shrink: {names}. Raise the target, or shorten them."
 
 
-def _is_summarizable(message: Message) -> bool:
-    """Whether the message has content for a summary.
+def irreducible_pieces(context: CompactionContext, messages: Messages) -> tuple[Piece, ...]:
+    """Return the largest parts of `messages`, largest first, with indices in the caller's list."""
+    requests = [at for at, message in enumerate(messages) if user_texts(message)]
+    newest = requests[-1] if requests else -1
+    pieces = [
+        Piece(
+            _description(message, is_newest=index == newest),
+            context.session.input_index(message.index),
+            context.count.message(message),
+        )
+        for index, message in enumerate(messages)
+    ]
+    if overhead_tokens := context.request_count.overhead_tokens:
+        pieces.append(Piece("system prompt and tools", None, overhead_tokens))
+    pieces.sort(key=lambda piece: -piece.tokens)
+    return tuple(pieces[:MAX_LISTED])
 
-    False for text inserted by the host, for restored files and for an empty earlier summary.
-    """
+
+def _description(message: Message, *, is_newest: bool) -> str:
+    if message.role == "system":
+        return "system message"
     if placeholders.is_synthetic(message):
-        return bool((placeholders.body_of(message) or "").strip())
-    has_other_blocks = any(not isinstance(block, Text) for block in message.blocks)
-    return has_other_blocks or any(
-        author != "host" and text.strip() for author, text in passages(message)
-    )
+        is_summary = placeholders.summary_text(message) is not None
+        return "summary with its pinned text" if is_summary else "checkpoint or note"
+    if is_newest:
+        return "the user's newest request"
+    if any(isinstance(block, ToolResult) for block in message.blocks):
+        return "tool results of the newest call"
+    if tool_calls(message):
+        return "newest tool calls"
+    return f"{message.role} message"
 
 
-def _pins_of(context: CompactionContext, plan: Plan, *, removes_rules: bool) -> tuple[Pin, ...]:
-    """Return the pins that the summary carries: all except those of messages that stay in full."""
-    removed = {message.index for message in plan.replaced}
-    removed |= {edit.index for edit in plan.edited.edits if is_of_request(edit)}
-    leaving = [pin for pin in context.pins.candidates if pin.index is None or pin.index in removed]
-    settings = context.settings
-    return fit_to_budget(
-        leaving,
-        limit_tokens=settings.pinned_tokens,
-        automatic_tokens=0 if removes_rules else settings.automatic_pin_tokens,
-        running_tokens=int(context.share_tokens * _RUNNING_SHARE),
-    )
+def with_notes(
+    context: CompactionContext, validation: Validation, files: FilesInWork
+) -> tuple[Validation, FilesInWork]:
+    """Add notes of files that changed on disk and of open todos, each once.
+
+    A note precedes the newest request or follows the newest results, so it invalidates no cache.
+    """
+    if reports_changed_files(context) and _accepts_notes(validation):
+        changed = unreported_changes(files.states, files.on_disk)
+        warning = changed_warning(changed)
+        if warning is not None:
+            text = placeholders.changed_files(warning)
+            files = replace(files, states={**files.states, **changed})
+            validation = _with_note(context, validation, "changed_files", text)
+    return _with_todos(context, validation), files
+
+
+def _with_todos(context: CompactionContext, validation: Validation) -> Validation:
+    """Add a note of the open todos: once for each request, and after a compaction."""
+    is_enabled = context.settings.list_open_todos and returns_list(context)
+    if not (is_enabled and _accepts_notes(validation)):
+        return validation
+    messages, items = validation.edited.messages, open_todos(context.messages)[:MAX_LISTED]
+    if placeholders.is_request(messages[-1]):
+        is_known = any(map(placeholders.todos_in, messages[:-1][-2:]))
+    else:
+        is_known = bool(open_todos(messages))
+    text = placeholders.open_todos(items)
+    if not items or is_known or context.room_tokens(messages) < 2 * context.count.text(text):
+        return validation
+    return _with_note(context, validation, "open_todos", text)
+
+
+def _accepts_notes(validation: Validation) -> bool:
+    """Whether the returned list ends with a request or results, next to which a note may be."""
+    messages = validation.edited.messages
+    is_returned = validation.status != "no_progress"
+    return is_returned and bool(messages) and messages[-1].role == "user"
+
+
+def _with_note(
+    context: CompactionContext, validation: Validation, name: str, text: str
+) -> Validation:
+    """Insert a note before the newest request, or append it to the newest results."""
+    messages = validation.edited.messages
+    note = make_message("user", text)
+    has_results = any(isinstance(block, ToolResult) for block in messages[-1].blocks)
+    is_alone = placeholders.is_request(messages[-1]) and not has_results
+    index = len(messages) - 1 if is_alone else len(messages)
+    edit = Edit(name, "added", None, 0, context.count.message(note))
+    step = Step((*messages[:index], note, *messages[index:]), (edit,))
+    if context.rules.roles_alternate:
+        alternating = alternate_roles(step.messages, context.rules)
+        step = Step(alternating.messages, (edit, *alternating.edits))
+    edited = validation.edited.then(name, step, context.count)
+    return replace(validation, edited=edited, status="compacted")

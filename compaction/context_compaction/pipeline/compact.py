@@ -26,7 +26,7 @@ from context_compaction.errors import HookError
 from context_compaction.file_access import ReadFile
 from context_compaction.messages.model import JsonObject
 from context_compaction.messages.raw import cache_markers, keep_cache_markers
-from context_compaction.pipeline.assemble import assemble
+from context_compaction.pipeline.assemble import assemble, validate, with_notes
 from context_compaction.pipeline.read import context_of, read
 from context_compaction.pipeline.report import (
     Outcome,
@@ -43,7 +43,6 @@ from context_compaction.pipeline.sources import (
     read_originals,
 )
 from context_compaction.pipeline.summarize import asks_host, prompt_for_host, summarize
-from context_compaction.pipeline.validate import validate, with_notes
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactionStats, CompactResult

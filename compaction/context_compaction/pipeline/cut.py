@@ -1,4 +1,4 @@
-"""Plans without a fill: by the layers that clear, by the policy's cut, or of the caller's range."""
+"""Plans of a cut, and plans without a fill: by clearing, the policy's cut or the caller's range."""
 
 import math
 from dataclasses import replace
@@ -8,18 +8,29 @@ from context_compaction import formats
 from context_compaction.compaction_state import PreparedList
 from context_compaction.context import CompactionContext, EditedMessages, Plan
 from context_compaction.layers.base import Layer, LayerContext
-from context_compaction.layers.cut_point import CutPoint, cut_all, cut_keeping, find_cut
-from context_compaction.layers.offload_media import offload_media
-from context_compaction.layers.persist import fresh_result_tokens
+from context_compaction.layers.cut_point import (
+    CutPoint,
+    cut_all,
+    cut_keeping,
+    find_cut,
+    history_of,
+    turn_prefix_of,
+)
+from context_compaction.layers.persist import fresh_result_tokens, offload_media
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import Edit, Message
-from context_compaction.messages.pins import restore_pinned
-from context_compaction.messages.speakers import ProvenTexts, with_authors
+from context_compaction.messages.model import Edit, Message, Text
+from context_compaction.messages.pins import Pin, fit_to_budget, restore_pinned
+from context_compaction.messages.speakers import ProvenTexts, passages, with_authors
 from context_compaction.messages.tool_pairs import safe_cuts
-from context_compaction.pipeline.assemble import assemble, cut_at, plan_of_cut
+from context_compaction.pipeline.assemble import assemble
+from context_compaction.pipeline.shorten import RULES_LAYER, fit_project_rules, is_of_request
 from context_compaction.request import DETAIL_SHARES, Settings
 from context_compaction.result import LayerReport
 
+# Host text before the running request stays up to this share of the limit.
+_HOST_TEXT_SHARE = 1 / 50
+# Lines about running work get at most this share of the limit, which is four jobs at 1,000 tokens.
+_RUNNING_SHARE = 0.2
 # Share of the target for tool results that the model has not read yet, if not all can stay.
 _UNREAD_SHARE = 0.35
 _MORE_CLEARINGS = 2
@@ -128,6 +139,73 @@ def _cleared_by(
     if context.pins.marked:
         step = restore_pinned(edited.messages, step, context.pins.marked)
     return edited.then(name, step, context.count)
+
+
+def cut_at(
+    context: CompactionContext,
+    edited: EditedMessages,
+    cut: CutPoint,
+    *,
+    removes_rules: bool = False,
+) -> Plan:
+    """Return the plan that cuts `edited` at `cut`; its texts are written later.
+
+    With `removes_rules` even project rules and the user's automatic pins are replaced.
+    """
+    step = fit_project_rules(
+        edited.messages,
+        context.budget.message_tokens,
+        context.count,
+        pinned=context.pins.marked,
+        removes_all=removes_rules,
+    )
+    edited = edited.then(RULES_LAYER, step, context.count)
+    return plan_of_cut(context, edited, cut, removes_rules=removes_rules)
+
+
+def plan_of_cut(
+    context: CompactionContext,
+    edited: EditedMessages,
+    cut: CutPoint,
+    *,
+    removes_rules: bool = False,
+) -> Plan:
+    """Return the plan that replaces the messages before `cut`, with the pins of these messages."""
+    source = edited.messages
+    history, prefix = history_of(source, cut), turn_prefix_of(source, cut)
+    if prefix and not cut.folds_request and not any(map(_is_summarizable, history)):
+        most_tokens = int(context.share_tokens * _HOST_TEXT_SHARE)
+        has_own = any(map(placeholders.is_synthetic, history))
+        history = history if has_own or context.count.messages(history) > most_tokens else ()
+    plan = Plan(edited, cut, history, prefix)
+    return replace(plan, pins=_pins_of(context, plan, removes_rules=removes_rules))
+
+
+def _is_summarizable(message: Message) -> bool:
+    """Whether the message has content for a summary.
+
+    False for text inserted by the host, for restored files and for an empty earlier summary.
+    """
+    if placeholders.is_synthetic(message):
+        return bool((placeholders.body_of(message) or "").strip())
+    has_other_blocks = any(not isinstance(block, Text) for block in message.blocks)
+    return has_other_blocks or any(
+        author != "host" and text.strip() for author, text in passages(message)
+    )
+
+
+def _pins_of(context: CompactionContext, plan: Plan, *, removes_rules: bool) -> tuple[Pin, ...]:
+    """Return the pins that the summary carries: all except those of messages that stay in full."""
+    removed = {message.index for message in plan.replaced}
+    removed |= {edit.index for edit in plan.edited.edits if is_of_request(edit)}
+    leaving = [pin for pin in context.pins.candidates if pin.index is None or pin.index in removed]
+    settings = context.settings
+    return fit_to_budget(
+        leaving,
+        limit_tokens=settings.pinned_tokens,
+        automatic_tokens=0 if removes_rules else settings.automatic_pin_tokens,
+        running_tokens=int(context.share_tokens * _RUNNING_SHARE),
+    )
 
 
 def plan_by_policy(

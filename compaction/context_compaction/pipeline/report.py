@@ -23,10 +23,10 @@ from context_compaction.messages.model import (
 )
 from context_compaction.messages.raw import HEAD_CHARS
 from context_compaction.messages.speakers import unproven_summary_warning
+from context_compaction.pipeline.assemble import irreducible_pieces
 from context_compaction.pipeline.collect_pins import pin_warnings, pins_json
 from context_compaction.pipeline.dropped_names import dropped_names
 from context_compaction.pipeline.shorten import is_of_request
-from context_compaction.pipeline.validate import irreducible_pieces
 from context_compaction.policies import policy_named
 from context_compaction.redaction import count_secrets, secret_values
 from context_compaction.result import Boundary, CompactionStats, CompactResult, SummaryPrompt

@@ -24,12 +24,13 @@ from context_compaction.messages.model import Message, Messages
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import newest_results
 from context_compaction.messages.tool_pairs import runs, safe_cuts
-from context_compaction.pipeline.assemble import assemble, cut_at
+from context_compaction.pipeline.assemble import assemble
 from context_compaction.pipeline.cut import (
     applied_plan,
     below_trigger,
     clearing_context,
     collapsed,
+    cut_at,
     plan_by_clearing,
     plan_by_policy,
     plan_of_range,

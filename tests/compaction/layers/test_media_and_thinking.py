@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from context_compaction.layers.offload_media import offload_media
+from context_compaction.layers.persist import offload_media
 from context_compaction.messages.model import ToolResult
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest

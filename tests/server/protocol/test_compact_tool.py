@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from context_compaction.splices import Splice, apply_splices
+from context_compaction.result import Splice, apply_splices
 from mcp import Client
 from mcp_server_compaction.config import Config
 from mcp_types import CallToolResult

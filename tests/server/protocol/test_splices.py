@@ -1,6 +1,6 @@
 """Splices between two lists, computed by object identity."""
 
-from context_compaction.splices import Splice, apply_splices, make_splices
+from context_compaction.result import Splice, apply_splices, make_splices
 from hypothesis import given
 from hypothesis import strategies as st
 
