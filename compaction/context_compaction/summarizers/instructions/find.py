@@ -302,6 +302,7 @@ class _Content:
     Attributes:
         words: Stems of its subject words.
         values: Values that it names.
+        terms: Words and values together.
         denied: For each negation, the terms in the rest of its clause.
         forgotten: For each thing to forget ("forget A and B"), its words.
         corrects: Whether it says that it corrects something.
@@ -309,14 +310,10 @@ class _Content:
 
     words: frozenset[str]
     values: frozenset[str]
+    terms: frozenset[str]
     denied: tuple[frozenset[str], ...]
     forgotten: tuple[frozenset[str], ...]
     corrects: bool
-
-    @property
-    def terms(self) -> frozenset[str]:
-        """Words and values together."""
-        return self.words | self.values
 
 
 @lru_cache(maxsize=16_384)  # the next compaction asks for these sentences again
@@ -332,7 +329,8 @@ def _content_of(text: str) -> _Content:
         if correction.match(lower, negation.start()):
             forgotten += map(subject_words, _CONJUNCTION.split(clause))
     corrects = correction.search(lower) is not None
-    return _Content(subject_words(text), values_in(text), tuple(denied), tuple(forgotten), corrects)
+    words, values = subject_words(text), values_in(text)
+    return _Content(words, values, words | values, tuple(denied), tuple(forgotten), corrects)
 
 
 def _replaces(
@@ -374,7 +372,8 @@ def _withdraws(new: _Content, old: _Content) -> bool:
         for part in denied
     ):
         return True  # "Use spaces instead of tabs.", "No more deploys on Fridays."
+    if not (new.corrects and has_other_value and len(missing_values) == 1):
+        return False
     subject = old.words - subject_words(" ".join(missing_values))
-    is_corrected = new.corrects and has_other_value and len(missing_values) == 1
     # A long sentence also has the words of a short one by chance.
-    return is_corrected and subject <= new.words and len(new.words) <= 3 * len(subject)
+    return subject <= new.words and len(new.words) <= 3 * len(subject)

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.resources import files
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from string import ascii_letters
 from typing import Any, Literal, TypeAlias
 from unicodedata import category
@@ -116,13 +116,18 @@ def sign_pattern_in(sign: Sign, tables: Sequence[Mapping[str, Any]]) -> re.Patte
 
     def alternatives(kind: str) -> str:
         patterns = [pattern for table in tables for pattern in table.get(sign, {}).get(kind, ())]
-        return "|".join(patterns) or "(?!)"
+        return "|".join(patterns)
 
-    return re.compile(
-        rf"(?:\A(?:{alternatives('before')})*(?:{alternatives('starts')})"
-        rf"|(?:\A|[,;:.!?(–—]\s*+)(?:{alternatives('before')})*(?:{alternatives('clauses')}))\b"
-        rf"|\b(?:{alternatives('words')})\b|{alternatives('anywhere')}"
-    )
+    before = f"(?:{alternatives('before') or '(?!)'})*"
+    places = {
+        "starts": rf"\A{before}(?:%s)\b",
+        "clauses": rf"(?:\A|[,;:.!?(–—]\s*+){before}(?:%s)\b",
+        "words": r"\b(?=\w)(?:%s)\b",
+        "anywhere": "%s",
+    }
+    # Without empty places, because each would be tried at every character.
+    found = [place % words for kind, place in places.items() if (words := alternatives(kind))]
+    return re.compile("|".join(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +204,7 @@ def values_in(sentence: str) -> frozenset[str]:
 
 def subject_words(sentence: str) -> frozenset[str]:
     """Return the stems of the words that name a subject; of Chinese words, the character pairs."""
-    return frozenset(stem for word in _WORD.findall(sentence) for stem in _stems(word))
+    return frozenset(chain.from_iterable(map(_stems, _WORD.findall(sentence))))
 
 
 @lru_cache(maxsize=4_096)  # a real session of 200,000 tokens has 1,400 words
@@ -217,9 +222,10 @@ def _stems(word: str) -> tuple[str, ...]:
 def _introduces_rules(line: str) -> bool:
     """Whether `line` announces a list of rules: "House rules, for all of this:"."""
     content = line.strip("#*_ ")
-    is_heading = line.startswith("#") or content.endswith((":", "："))
+    if not (line.startswith("#") or content.endswith((":", "："))):
+        return False
     last_sentence = _SENTENCE_END.split(content)[-1]
-    return is_heading and sign_pattern("heading").search(lower_case(last_sentence)) is not None
+    return sign_pattern("heading").search(lower_case(last_sentence)) is not None
 
 
 def _is_machine_text(lines: Sequence[str]) -> bool:
