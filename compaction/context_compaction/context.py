@@ -6,7 +6,7 @@ with the state of earlier calls. `CompactionContext` has both, with settings, co
 `SummaryText` is that text, and `Validation` is the verdict on the result.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -311,11 +311,11 @@ class CompactionContext:
         session = self.session
         numbers: list[int] = []
         for message in messages:
-            replaced = placeholders.originals_of(message) if self.is_own(message) else None
-            if replaced is not None and replaced.session_id == session.session_id:
-                numbers += [replaced.start_seq, replaced.stop_seq]
-            elif (number := self.number_of(message)) is not None:
+            if (number := self.number_of(message)) is not None:
                 numbers.append(number)
+            elif replaced := placeholders.originals_of(message):
+                is_here = replaced.session_id == session.session_id
+                numbers += [replaced.start_seq, replaced.stop_seq] if is_here else ()
         newest = max((m.index for m in messages if m.index is not None), default=None)
         head = "" if newest is None else session.heads[newest][:HEAD_CHARS]
         return Span(session.session_id, min(numbers, default=0), max(numbers, default=0), head)
@@ -386,7 +386,7 @@ class Plan:
         bought_files: The files that were bought.
         files: The files in work.
         archived: The archived originals of earlier summaries, by span.
-        originals: The original messages that the text replaces.
+        originals: Returns the original messages that the text replaces; extracts rarely need them.
         memory: A saved summary that can replace a new one.
     """
 
@@ -404,7 +404,7 @@ class Plan:
     bought_files: tuple[FileText, ...] = ()
     files: FilesInWork = field(default_factory=FilesInWork)
     archived: Mapping[Span, OriginalMessages] = field(default_factory=dict[Span, OriginalMessages])
-    originals: OriginalMessages = OriginalMessages()
+    originals: Callable[[], OriginalMessages] = OriginalMessages
     memory: SummaryMatch | None = None
 
     @property

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import count
+from itertools import count, islice
 from math import isfinite
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -43,21 +43,6 @@ _Store: TypeAlias = TranscriptStore[Any]
 # Content hashes of messages that are stored unchanged, and "" for others; by `json_key` and whether
 # secrets are removed. A list is passed again at every turn, and searching it for secrets is slow.
 _unchanged: RecentCache[str] = RecentCache()
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """A message as the archive stores it.
-
-    Attributes:
-        source: The host's object without private text, and without secrets if these are redacted.
-        content: Content hash of `source`.
-        is_unchanged: Whether `source` equals the host's object.
-    """
-
-    source: Any
-    content: str
-    is_unchanged: bool
 
 
 def append(
@@ -136,7 +121,9 @@ class _GivenList:
     """The list of one call of `append`, which describes the first attributes.
 
     Attributes:
-        stored: The messages as they are stored; set by `place`.
+        sources: The host's objects without private text, and without secrets if these are
+            redacted; set by `place`.
+        contents: The content hashes of `sources`; set by `place`.
         placed: Which messages are new; set by `place`.
     """
 
@@ -144,7 +131,8 @@ class _GivenList:
     _messages: Sequence[Message]
     _format: str
     _after: str
-    stored: Sequence[_Stored] = ()
+    sources: Sequence[Any] = ()
+    contents: Sequence[str] = ()
     placed: Placed = field(default_factory=lambda: Placed(()))
 
     def place(self, state: TranscriptState) -> AppendResult:
@@ -162,8 +150,9 @@ class _GivenList:
                 f"The session has no branch {after!r}. Pass the whole message list instead."
             )
         # Hashes are those of the stored messages, so that a list that was read back is known.
-        self.stored = [*map(self._stored, count(), self._messages)]
-        contents = [item.content for item in self.stored]
+        stored = [*map(self._stored, count(), self._messages)]
+        self.sources = [source for source, _ in stored]
+        self.contents = contents = [content for _, content in stored]
         chain = chain_hashes(contents, after)
         if after == ROOT:
             self.placed = state.tree.place(contents, chain, leading_system_count(self._messages))
@@ -187,8 +176,8 @@ class _GivenList:
             parent_session_id=state.parent_session_id,
         )
 
-    def _stored(self, index: int, message: Message) -> _Stored:
-        """Return the message at `index` as it is stored.
+    def _stored(self, index: int, message: Message) -> tuple[Any, str]:
+        """Return the message at `index` as it is stored, and its content hash.
 
         Raises:
             SettingsError: The message has no source.
@@ -209,9 +198,9 @@ class _GivenList:
             key = message.key or json_key(source)
             content = _unchanged.get_or_compute((key, self._store.redacts), unchanged)
             if content:
-                return _Stored(source, content, is_unchanged=True)
+                return source, content
             form = self._form_of(source, index)
-            return _Stored(form, content_hash(form), is_unchanged=False)
+            return form, content_hash(form)
         except (TypeError, ValueError) as error:
             problem = f"it cannot be written as JSON ({error})"
             fix = "Pass plain JSON values only."
@@ -267,11 +256,14 @@ class _GivenList:
 
     def new_records(self, result: AppendResult, now_seconds: float) -> list[Record]:
         """Return the records of the new messages and runs in the order of the list."""
-        messages, chain = self._messages, result.heads
+        messages, chain, put = self._messages, result.heads, self._store.sessions.blobs.put
         parents = (self._after, *chain)
         new = [index for index, seq in enumerate(self.placed.seqs) if seq is None]
         first = min(new, default=len(messages))
         tools = tools_of(messages, first)
+        # The title of a session is the first one, so the others of this call are not needed.
+        titles = ((index, title) for index in new if (title := self._title_from(index)))
+        titled = dict(islice(titles, 1))
         written = {
             index: Record(
                 {
@@ -279,16 +271,16 @@ class _GivenList:
                     "ts": _timestamp(messages[index], now_seconds),
                     "at": now_seconds,
                     "seq": result.seqs[index],
-                    "hash": self.stored[index].content,
+                    "hash": self.contents[index],
                     "parent": parents[index],
                     "format": self._format,
                     "role": role_of(messages[index]),
                     "tools": _stored_form(self._store, tools[index - first]),
                     "chars": text_size_chars(messages[index]),
                     **({"copy": True} if index < self.placed.copies_stop else {}),
-                    **self._title_from(index),
+                    **({"title": titled[index]} if index in titled else {}),
                 },
-                partial(externalise, self.stored[index].source, self._store.sessions.blobs.put),
+                partial(externalise, self.sources[index], put),
             )
             for index in new
         }
@@ -305,13 +297,12 @@ class _GivenList:
         }
         return [record for _, record in sorted((written | repeated).items(), key=itemgetter(0))]
 
-    def _title_from(self, index: int) -> JsonObject:
-        """Return the title that a message of the user gives its session, as a part of a head."""
-        message, stored = self._messages[index], self.stored[index]
-        if not stored.is_unchanged:
-            message = FORMATS[self._format].parse_message(stored.source, 0)
-        title = title_of(user_text(message))
-        return {"title": title} if title else {}
+    def _title_from(self, index: int) -> str:
+        """Return the title that a message of the user gives its session; "" if it gives none."""
+        message, source = self._messages[index], self.sources[index]
+        if source is not message.source:
+            message = FORMATS[self._format].parse_message(source, 0)
+        return title_of(user_text(message))
 
 
 def _stored_form(store: _Store, raw: Any) -> Any:

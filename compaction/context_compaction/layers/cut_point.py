@@ -19,7 +19,6 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
     edit_message,
-    is_rules,
     tool_calls,
     tool_results,
 )
@@ -221,7 +220,7 @@ def find_cut(
 def _is_preserved_block(block: Block) -> bool:
     match block:
         case Text():
-            return is_rules(block)
+            return block.author == "project"
         case ToolCall() | ToolResult():
             return block.loads_tools
         case _:

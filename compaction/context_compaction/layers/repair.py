@@ -202,6 +202,8 @@ def _rename_repeated_calls(state: _Repair) -> Messages:
     if not (state.unique_ids or _has_repeated_ids_in_run(state)):
         return state.messages
     renamed = with_unique_call_ids(state.messages)
+    if renamed is state.messages:
+        return renamed
     call_ids = {call.call_id for message in renamed for call in tool_calls(message)}
     for before, after in zip(state.messages, renamed, strict=True):
         pairs = zip(before.blocks, after.blocks, strict=True)

@@ -321,8 +321,10 @@ def is_project_rules(message: Message) -> bool:
 
 def is_request_extract(message: Message) -> bool:
     """Whether `message` contains a marker for a long user message."""
-    texts = (block for block in message.blocks if isinstance(block, Text))
-    return any(block.author == "user" and is_long_request(block.text) for block in texts)
+    return any(
+        isinstance(block, Text) and block.author == "user" and is_long_request(block.text)
+        for block in message.blocks
+    )
 
 
 def has_long_request(message: Message) -> bool:
@@ -393,7 +395,8 @@ def span_replaced_by(message: Message) -> Span | None:
 
 def originals_of(message: Message) -> Span | None:
     """Return the originals that a summary, checkpoint or sub-task line replaces; else None."""
-    return claimed_span(_synthetic_text(message))
+    text = _synthetic_text(message)
+    return claimed_span(text) if text else None
 
 
 def removed_span(message: Message) -> Span | None:

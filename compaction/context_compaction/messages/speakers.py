@@ -433,28 +433,25 @@ def author_of(message: Message, block: Text) -> Author:
     return block.author or _BY_ROLE[message.role]
 
 
-def passages(message: Message) -> Iterator[tuple[Author, str]]:
-    """Yield the texts of `message` with their authors, in order, without tool results."""
-    for block in message.blocks:
-        if isinstance(block, Text):
-            yield from passages_of(message, block)
+def passages(message: Message) -> list[tuple[Author, str]]:
+    """Return the texts of `message` with their authors, in order, without tool results."""
+    texts = [block for block in message.blocks if isinstance(block, Text)]
+    return [passage for block in texts for passage in passages_of(message, block)]
 
 
-def passages_of(message: Message, block: Text) -> Iterator[tuple[Author, str]]:
-    """Yield the passages of one text of `message` with their authors, in order."""
+def passages_of(message: Message, block: Text) -> list[tuple[Author, str]]:
+    """Return the passages of one text of `message` with their authors, in order."""
     author = "host" if placeholders.is_labelled_system(message) else author_of(message, block)
     author = "host" if author == "project" else author  # the host passes on the project's rules
     if block.author == "user":
         lines = block.text.splitlines()
         lines = lines[2:-1] if placeholders.is_long_request(block.text) else lines
-        for line in lines:
-            yield "user", line
-    elif author != "user":
-        yield author, block.text
-    elif placeholders.seems_synthetic(block.text) or block.text.startswith(_HOST_HEADS):
-        yield "host", block.text
-    else:
-        yield from _split_by_frames(block.text)
+        return [("user", line) for line in lines]
+    if author != "user":
+        return [(author, block.text)]
+    if placeholders.seems_synthetic(block.text) or block.text.startswith(_HOST_HEADS):
+        return [("host", block.text)]
+    return _split_by_frames(block.text)
 
 
 def user_texts(message: Message) -> list[str]:
@@ -469,17 +466,19 @@ def user_text(message: Message) -> str:
     return "\n".join(user_texts(message))
 
 
-def _split_by_frames(text: str) -> Iterator[tuple[Author, str]]:
-    """Yield the passages of a user's text: the host's inside frames, the user's outside."""
+def _split_by_frames(text: str) -> list[tuple[Author, str]]:
+    """Return the passages of a user's text: the host's inside frames, the user's outside."""
+    found: list[tuple[Author, str]] = []
     position = 0
     for start, stop in sorted(_frames_in(text)):
         if typed := _without_host_tags(text[position:start]):
-            yield "user", typed
+            found.append(("user", typed))
         if stop > position:
-            yield "host", text[max(start, position) : stop]
+            found.append(("host", text[max(start, position) : stop]))
         position = max(position, stop)
     if typed := _without_host_tags(text[position:]):
-        yield "user", typed
+        found.append(("user", typed))
+    return found
 
 
 def _without_host_tags(text: str) -> str:

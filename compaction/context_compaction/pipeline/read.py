@@ -31,7 +31,7 @@ from context_compaction.pipeline.shorten import preserved_tokens
 from context_compaction.policies import policy_named
 from context_compaction.redaction import Gates, RedactionMode
 from context_compaction.request import DETAIL_SHARES, CompactRequest, Settings, override
-from context_compaction.tokens.counter import MessageCounter, counter_for
+from context_compaction.tokens.counter import MessageCounter, counter_for, message_bytes
 
 NOT_COMPACTED = "The list was archived, but not compacted, because no format fits it. {}"
 # Tokens and bytes of messages that this process has counted.
@@ -255,10 +255,11 @@ def _counter(session: Session, settings: Settings, parsed: Messages) -> MessageC
     model, estimator = session.request.model, settings.estimator
 
     def counted() -> MessageCounter:
-        count = counter_for(model, estimator=estimator).with_own_caches()
+        counter = counter_for(model, estimator=estimator)
+        count = counter.with_own_caches()
 
         def counts_of(message: Message) -> tuple[int, int]:
-            return count.message(message), count.request_bytes((message,))
+            return counter.message(message), message_bytes(message)
 
         for message in parsed:
             if message.key:

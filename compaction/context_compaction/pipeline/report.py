@@ -366,7 +366,7 @@ def redaction_report(context: CompactionContext, plan: Plan) -> JsonObject | Non
     new = [given[index] for index in by_seq[len(by_seq) - appended.written :]]
     found = {
         "archived": _count_secrets(new),
-        "shown": _count_secrets(plan.originals.messages),
+        "shown": _count_secrets(plan.originals().messages),
         "summary": count_secrets((plan.summary, plan.checkpoint)),
     }
     if not any(found.values()):

@@ -7,6 +7,7 @@ Earlier bought pieces become the text of the summary. Files get a separate messa
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 
 from context_compaction.archive.values import ArchivedMessage
 from context_compaction.context import (
@@ -183,7 +184,7 @@ def decide(
                 # Without a summary no file is restored: the tool results show the files.
                 filled = _filled(context, plan, _record_of(context, plan, has_files=False))
         plan = filled
-    plan = replace(plan, originals=originals_of(context, plan, plan.archived))
+    plan = replace(plan, originals=cache(partial(originals_of, context, plan)))
     return replace(plan, memory=find_saved_summary(context, plan))
 
 

@@ -89,14 +89,14 @@ def with_archived(
         yield message, found
 
 
-def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> OriginalMessages:
+def originals_of(context: CompactionContext, plan: Plan) -> OriginalMessages:
     """Return the originals of what `plan` replaces.
 
     Cleared results are taken from the caller's list, and messages behind earlier summaries from the
     archive, so that facts do not erode.
     """
     parts: list[OriginalMessages] = []
-    for message, found in with_archived(context, plan.replaced, archived):
+    for message, found in with_archived(context, plan.replaced, plan.archived):
         if not found.earlier:
             given = message if message.index is None else context.parsed[message.index]
             full_messages = found.messages or (given,)

@@ -183,7 +183,7 @@ def _end_seq(context: CompactionContext, message: Message) -> int:
 
 def _job(context: CompactionContext, plan: Plan) -> SummaryJob:
     """Return the writer's job; its text may have a third of the tokens that it replaces."""
-    replaced, record = plan.originals, _record_of(context, plan)
+    replaced, record = plan.originals(), _record_of(context, plan)
     replaced_tokens = context.count.messages(replaced.messages)
     replaced_tokens += context.count.text(replaced.unarchived)
     later = plan.edited.messages[plan.cut.first_kept :] if plan.cut else ()
@@ -219,7 +219,7 @@ def _conversation(context: CompactionContext, model: SummaryModel) -> Conversati
 
 def _record_of(context: CompactionContext, plan: Plan) -> OriginalMessages:
     """Return the input of a writer: all replaced messages and the running request."""
-    originals, cut = plan.originals, plan.cut
+    originals, cut = plan.originals(), plan.cut
     if cut is None or cut.request_at is None or cut.folds_request:
         return originals
     request, at = request_of(plan.edited.messages, cut.request_at), originals.history_count
@@ -397,7 +397,7 @@ def _extract(context: CompactionContext, record: OriginalMessages) -> str:
 
 def with_extracts(context: CompactionContext, plan: Plan) -> Plan:
     """Return `plan` with extracts as its texts, if its cut point is not decided by a fill."""
-    given, max_tokens = plan.originals, plan.text_tokens
+    given, max_tokens = plan.originals(), plan.text_tokens
     lost_count = len(earlier_entries(given.unarchived).messages)
     while max_tokens > 0:
         items = bought_items(

@@ -191,7 +191,7 @@ def _continues_list(before: str, part: str) -> bool:
 def typed_first(pieces: Sequence[str]) -> list[int]:
     """Return the indices of the pieces that a person may have typed, then of the pasted ones."""
     typed = typed_pieces(pieces)
-    return [*typed, *(index for index in range(len(pieces)) if index not in set(typed))]
+    return [*typed, *sorted({*range(len(pieces))}.difference(typed))]
 
 
 def typed_pieces(pieces: Sequence[str]) -> list[int]:
