@@ -43,7 +43,12 @@ from context_compaction.tokens.media import (
     encrypted_tokens,
     image_tokens,
 )
-from context_compaction.tokens.models import CharsCounter, ModelCounter, TokenCounter, profile_for
+from context_compaction.tokens.models import (
+    CHARS_COUNTERS,
+    TextCounter,
+    model_counter,
+    profile_for,
+)
 from context_compaction.tokens.vocabulary import load_o200k
 
 # Keys, braces and type names around a new block or message, in the longest format.
@@ -85,16 +90,16 @@ class MessageCounter:
         image: Rule for the tokens of images.
         margin: Factor from an estimate to its upper estimate.
         cache: Counts of texts, shared by all calls with this counter.
-        tokens: Token counts of the messages, lists and blocks of one call; see `with_own_caches`.
-        sizes: Sizes of the messages of one call, in bytes.
+        tokens: Token counts of messages, lists and blocks, which the counter keeps alive.
+        sizes: Sizes of messages in bytes.
     """
 
-    counter: TokenCounter
+    counter: TextCounter
     image: ImageRule
     margin: float
     cache: CountCache = field(default_factory=CountCache)
-    tokens: ObjectCache | None = None
-    sizes: ObjectCache | None = None
+    tokens: ObjectCache = field(default_factory=ObjectCache)
+    sizes: ObjectCache = field(default_factory=ObjectCache)
 
     @property
     def method(self) -> str:
@@ -102,14 +107,13 @@ class MessageCounter:
         return self.counter.name
 
     def with_own_caches(self) -> "MessageCounter":
-        """Return this counter with its own cache of message and block counts, for one call."""
+        """Return a counter for one call, which starts with the counts of this one."""
         return replace(self, tokens=ObjectCache(self.tokens), sizes=ObjectCache(self.sizes))
 
     def learn(self, message: Message, tokens: int, size_bytes: int) -> None:
         """Cache the counts of a message, known from an equal message of an earlier call."""
-        if self.tokens is not None and self.sizes is not None:
-            self.tokens.learn(message, tokens)
-            self.sizes.learn(message, size_bytes)
+        self.tokens.learn(message, tokens)
+        self.sizes.learn(message, size_bytes)
 
     def text(self, text: str) -> int:
         """Return the tokens of a text."""
@@ -117,20 +121,19 @@ class MessageCounter:
 
     def block(self, block: Block) -> int:
         """Return the tokens of a block."""
-        if self.tokens is None:
-            return self._block(block)
         return self.tokens.get_or_compute(block, self._block)
 
     def _block(self, block: Block) -> int:
         match block:
             case Text():
                 return self.text(block.text)
-            case ToolCall():
-                return self._tool_call(block)
+            case ToolCall(name=name, arguments=arguments):
+                text = arguments if isinstance(arguments, str) else compact_json(arguments)
+                return TOOL_CALL_TOKENS + self.text(f"{name} {text}")
             case ToolResult():
                 return TOOL_RESULT_TOKENS + sum(map(self.block, block.content))
-            case Thinking():
-                return self._thinking(block)
+            case Thinking(text=text, signature=signature):
+                return self.text(text) if text else encrypted_tokens(signature or "")
             case Image():
                 return image_tokens(block.data or block.url, self.image)
             case Document():
@@ -146,20 +149,14 @@ class MessageCounter:
 
     def total(self, messages: Sequence[Message]) -> int:
         """Return the sum of the tokens of messages, without `BASE_TOKENS`."""
-        if self.tokens is None:
-            return sum(map(self._message, messages))
         return self.tokens.total(messages, self._message)
 
     def messages(self, messages: Messages) -> int:
         """Return the tokens of a message list: `BASE_TOKENS` plus the tokens of its messages."""
-        if self.tokens is None:
-            return self._messages(messages)
         return self.tokens.get_or_compute(messages, self._messages)
 
     def request_bytes(self, messages: Sequence[Message]) -> int:
         """Return the bytes of messages in a request, for the provider's size limit."""
-        if self.sizes is None:
-            return sum(map(message_bytes, messages))
         return self.sizes.total(messages, message_bytes)
 
     def overhead(self, *, system: Any = None, tools: Sequence[JsonObject] | None = None) -> int:
@@ -187,16 +184,6 @@ class MessageCounter:
         if raw is not None and hide_private(raw) is not raw:
             return MESSAGE_TOKENS + self._json(raw)
         return MESSAGE_TOKENS + sum(map(self.block, message.blocks))
-
-    def _tool_call(self, call: ToolCall) -> int:
-        arguments = call.arguments
-        text = arguments if isinstance(arguments, str) else compact_json(arguments)
-        return TOOL_CALL_TOKENS + self.text(f"{call.name} {text}")
-
-    def _thinking(self, thinking: Thinking) -> int:
-        if thinking.text:
-            return self.text(thinking.text)
-        return encrypted_tokens(thinking.signature or "")
 
     def _document(self, document: Document) -> int:
         if document.text is not None:
@@ -227,13 +214,12 @@ def counter_for(model: str | None = None, *, estimator: EstimatorName = "auto") 
         SettingsError: The estimator is unknown.
     """
     profile = profile_for(model)
-    if estimator in {"chars/4", "chars/3"}:
-        by_chars = CharsCounter(4 if estimator == "chars/4" else 3)
-        return MessageCounter(by_chars, profile.image, margin=1.0)
+    if estimator in CHARS_COUNTERS:
+        return MessageCounter(CHARS_COUNTERS[estimator], profile.image, margin=1.0)
     if estimator != "auto":
         raise SettingsError(f"`estimator` is {estimator!r}. Pass 'auto', 'chars/4' or 'chars/3'.")
     load_o200k()
-    counter = ModelCounter(profile)
+    counter = model_counter(profile)
     return MessageCounter(counter, profile.image, profile.margin, cache_for(counter.name))
 
 

@@ -10,16 +10,17 @@ In a coding session of 820 messages with Claude Sonnet 4.5, the reported usage g
 tokens and the estimate by 127,482. The number of characters divided by 4 is only half to two thirds
 of the true tokens.
 
-A counter has a name, and a method `count` that accepts any string. The counter for a model is
-o200k_base times a factor, which depends on the model family and on the scripts in the text.
+The counter for a model is o200k_base times a factor, which depends on the model family and on the
+scripts in the text.
 """
 
 import math
 import re
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import NamedTuple
 
 from context_compaction.tokens.media import ImageRule, PatchRule, TileRule
 from context_compaction.tokens.vocabulary import o200k_tokens
@@ -149,60 +150,33 @@ def profile_for(model: str | None) -> Profile:
 PIECE_CHARS = 100_000
 
 
-class TokenCounter(Protocol):
-    """A counter of text. Counters with different results have different names."""
-
-    @property
-    def name(self) -> str:
-        """Name of the method, as reports show it."""
-        ...
-
-    def count(self, text: str) -> int:
-        """Return the tokens of any `text`, even with lone surrogates or control tokens."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class CharsCounter:
-    """A count by characters, which is far too low for Claude.
-
-    The papers use characters / 4, rounded down. Claude Code uses characters / 3, rounded to the
-    nearest.
+class TextCounter(NamedTuple):
+    """A counter of text. Counters with different results have different names.
 
     Attributes:
-        chars_per_token: Characters of one token.
+        name: Name of the method as reports show it, for example "o200k*1.50/claude".
+        count: Returns the tokens of any text, even with lone surrogates or control tokens.
     """
 
-    chars_per_token: Literal[3, 4]
-
-    @property
-    def name(self) -> str:
-        """Name of the method, for example "chars/4"."""
-        return f"chars/{self.chars_per_token}"
-
-    def count(self, text: str) -> int:
-        """Return the characters of `text` divided by `chars_per_token`."""
-        return len(text) // 4 if self.chars_per_token == 4 else round(len(text) / 3)
+    name: str
+    count: Callable[[str], int]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCounter:
-    """A count by o200k_base times the factor of a model family, rounded up for each text.
+# Counts by characters, which are far too low for Claude: of the papers, rounded down, and of Claude
+# Code, rounded to the nearest.
+CHARS_COUNTERS: Mapping[str, TextCounter] = {
+    "chars/4": TextCounter("chars/4", lambda text: len(text) // 4),
+    "chars/3": TextCounter("chars/3", lambda text: round(len(text) / 3)),
+}
 
-    Attributes:
-        profile: Profile of the model family.
-    """
 
-    profile: Profile
+def model_counter(profile: Profile) -> TextCounter:
+    """Return the counter of a model family: o200k_base times a factor, rounded up."""
 
-    @property
-    def name(self) -> str:
-        """Name of the method, for example "o200k*1.50/claude"."""
-        return f"o200k*{self.profile.factor:.2f}/{self.profile.name}"
+    def count(text: str) -> int:
+        return math.ceil(o200k_count(text) * script_token_factor(profile, text))
 
-    def count(self, text: str) -> int:
-        """Return the tokens of `text` for the model family."""
-        return math.ceil(o200k_count(text) * script_token_factor(self.profile, text))
+    return TextCounter(f"o200k*{profile.factor:.2f}/{profile.name}", count)
 
 
 def o200k_count(text: str) -> int:

@@ -26,7 +26,7 @@ from context_compaction.tokens.counter import (
     request_count,
 )
 from context_compaction.tokens.models import (
-    ModelCounter,
+    model_counter,
     o200k_count,
     profile_for,
 )
@@ -135,7 +135,7 @@ def test_cached_count_equals_a_new_count(text: str, model: str) -> None:
     long = text * 3 + "long enough to be remembered by its hash" * 5
 
     for each in (text, long):
-        fresh = ModelCounter(profile_for(model)).count(each)
+        fresh = model_counter(profile_for(model)).count(each)
         assert [counter.text(each), counter.text(each)] == [fresh, fresh]
 
 
