@@ -48,7 +48,7 @@ from .archive.search.hits import (
     passage_span as passage_span,
 )
 from .archive.search.patterns import open_matcher as open_matcher
-from .budget import Budget as Budget, make_budget as make_budget, window_of as window_of
+from .budget import Budget as Budget, window_budget as window_budget, window_of as window_of
 from .errors import (
     ArchiveBusyError as ArchiveBusyError,
     ArchiveDamagedError as ArchiveDamagedError,

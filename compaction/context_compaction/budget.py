@@ -7,13 +7,12 @@ figures of one call.
 """
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from context_compaction.errors import SettingsError
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages, text_of
-from context_compaction.request import CompactRequest, Mode, Settings, SmallWindowRule
+from context_compaction.request import CompactRequest, Mode, Settings
 from context_compaction.result import TokenReport
 from context_compaction.tokens.counter import (
     Estimate,
@@ -101,54 +100,39 @@ class TokenBudget:
         )
 
 
-def make_budget(
-    *,
-    context_window: int,
-    max_output_tokens: int,
-    output_reserve_cap_tokens: int = _DEFAULTS.output_reserve_cap_tokens,
-    buffer_tokens: int = _DEFAULTS.buffer_tokens,
-    small_window: SmallWindowRule = "shares",
-    uncut: Collection[str] = (),
-) -> Budget:
-    """Return the budget of a conversation.
+def window_budget(request: CompactRequest, settings: Settings = _DEFAULTS) -> Budget:
+    """Return what the window of `request` leaves; a small window reduces reserve and buffer.
 
-    Args:
-        context_window: Token limit of a request.
-        max_output_tokens: Token limit of a response.
-        output_reserve_cap_tokens: Upper limit of the reserve for the response.
-        buffer_tokens: Safety margin.
-        small_window: "shares" limits reserve and buffer to 30 % and 20 % of a window below 65,536
-            tokens. "formula" does so only if they would leave less than a quarter of the window.
-        uncut: Names of the two arguments above that a small window does not reduce.
+    It reduces none that the caller names in the request's settings. See
+    `FixedSettings.small_window` for the rule.
 
     Raises:
-        SettingsError: A value is out of range, or nothing is left for the conversation.
+        SettingsError: A figure is out of range, or nothing is left for the conversation.
     """
-    for name, value, minimum in (
-        ("context_window", context_window, 1),
-        ("max_output_tokens", max_output_tokens, 1),
-        ("output_reserve_cap_tokens", output_reserve_cap_tokens, 0),
-        ("buffer_tokens", buffer_tokens, 0),
-    ):
-        if value < minimum:
-            raise SettingsError(f"`{name}` is {value}. Pass a whole number of at least {minimum}.")
-    reserve, buffer = min(max_output_tokens, output_reserve_cap_tokens), buffer_tokens
-    leaves_quarter = context_window - reserve - buffer >= context_window / 4
-    follows_formula = small_window == "formula" and leaves_quarter
-    if context_window < SMALL_WINDOW_TOKENS and not follows_formula:
-        if "output_reserve_cap_tokens" not in uncut:
+    profile, cap_tokens = profile_for(request.model), settings.output_reserve_cap_tokens
+    window, output = request.context_window, request.max_output_tokens
+    window = profile.context_window if window is None else window
+    output = profile.max_output_tokens if output is None else output
+    for name, value in (("context_window", window), ("max_output_tokens", output)):
+        if value < 1:
+            raise SettingsError(f"`{name}` is {value}. Pass a whole number of at least 1.")
+    reserve, buffer = min(output, cap_tokens), settings.buffer_tokens
+    leaves_quarter = window - reserve - buffer >= window / 4
+    follows_formula = settings.small_window == "formula" and leaves_quarter
+    if window < SMALL_WINDOW_TOKENS and not follows_formula:
+        if "output_reserve_cap_tokens" not in request.settings:
             cap_tokens = _DEFAULTS.output_reserve_cap_tokens
-            reserve = min(reserve, context_window * cap_tokens // SMALL_WINDOW_TOKENS)
-        if "buffer_tokens" not in uncut:
-            buffer = min(buffer, context_window * _DEFAULTS.buffer_tokens // SMALL_WINDOW_TOKENS)
-    trigger = context_window - reserve - buffer
+            reserve = min(reserve, window * cap_tokens // SMALL_WINDOW_TOKENS)
+        if "buffer_tokens" not in request.settings:
+            buffer = min(buffer, window * _DEFAULTS.buffer_tokens // SMALL_WINDOW_TOKENS)
+    trigger = window - reserve - buffer
     if trigger < 1:
         raise SettingsError(
-            f"A window of {context_window} tokens minus {reserve} for the response and {buffer} of "
+            f"A window of {window} tokens minus {reserve} for the response and {buffer} of "
             "buffer leaves nothing for the conversation. Lower them, or pass the model's true "
             "`context_window`."
         )
-    return Budget(context_window, reserve, trigger)
+    return Budget(window, reserve, trigger)
 
 
 def token_budget_of(
@@ -180,7 +164,7 @@ def token_budget_of(
         request, settings, overhead_tokens=overhead_tokens, fixed_tokens=fixed_tokens
     )
     if fills_window:
-        trigger = window - _window_budget(request, settings).output_reserve_tokens
+        trigger = window - window_budget(request, settings).output_reserve_tokens
     max_bytes = settings.max_request_bytes
     is_over = before.upper > trigger or count.request_bytes(messages) > max_bytes
     if request.mode == "reactive" or (is_over and request.target_tokens is None):
@@ -253,7 +237,7 @@ def reserve_warnings(
     named = request.max_output_tokens
     if named is None or (request.target_tokens is not None and request.context_window is None):
         return ()
-    budget = _window_budget(request, settings)
+    budget = window_budget(request, settings)
     reserve = min(budget.output_reserve_tokens, budget.context_window - trigger_tokens)
     if reserve >= min(named, settings.output_reserve_cap_tokens):
         return ()
@@ -336,7 +320,7 @@ def _window_trigger_target(
         raise SettingsError(f"`target_tokens` is {target}. Pass a number of at least 1.")
     if target is not None and request.context_window is None:
         return target, target, target
-    budget = _window_budget(request, settings)
+    budget = window_budget(request, settings)
     window, trigger = budget.context_window, budget.trigger_tokens
     if not {"output_reserve_cap_tokens", "buffer_tokens"} & set(request.settings):
         least = fixed_tokens + int((window - fixed_tokens) * _MIN_CONVERSATION_SHARE)
@@ -351,19 +335,6 @@ def _window_trigger_target(
     movable = max(0, trigger - overhead_tokens)
     lower = trigger - movable + _target_part(movable, request, settings)
     return window, trigger, min(target or max(1, lower), trigger)
-
-
-def _window_budget(request: CompactRequest, settings: Settings) -> Budget:
-    profile = profile_for(request.model)
-    window, output = request.context_window, request.max_output_tokens
-    return make_budget(
-        context_window=profile.context_window if window is None else window,
-        max_output_tokens=profile.max_output_tokens if output is None else output,
-        output_reserve_cap_tokens=settings.output_reserve_cap_tokens,
-        buffer_tokens=settings.buffer_tokens,
-        small_window=settings.small_window,
-        uncut=request.settings.keys(),
-    )
 
 
 def _target_part(movable_tokens: int, request: CompactRequest, settings: Settings) -> int:

@@ -143,8 +143,6 @@ class MessageCounter:
 
     def message(self, message: Message) -> int:
         """Return the tokens of a message, including the tokens that the provider adds to it."""
-        if self.tokens is None:
-            return self._message(message)
         return self.tokens.get_or_compute(message, self._message)
 
     def total(self, messages: Sequence[Message]) -> int:

@@ -20,7 +20,6 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from context_compaction.tokens.media import ImageRule, PatchRule, TileRule
 from context_compaction.tokens.vocabulary import o200k_tokens
@@ -150,7 +149,8 @@ def profile_for(model: str | None) -> Profile:
 PIECE_CHARS = 100_000
 
 
-class TextCounter(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TextCounter:
     """A counter of text. Counters with different results have different names.
 
     Attributes:

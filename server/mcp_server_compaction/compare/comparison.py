@@ -24,14 +24,14 @@ from context_compaction import (
     CompactResult,
     JsonObject,
     ReportProgress,
+    Settings,
     compact,
     counter_for,
     formats,
     kind_of,
-    make_budget,
     names_in,
     open_archive,
-    profile_for,
+    window_budget,
 )
 
 from mcp_server_compaction.reading.plain_text import block_text, shared_count
@@ -251,13 +251,7 @@ def _answers(payload: Sequence[JsonObject], format_name: str) -> list[int]:
 
 def _input_limit_tokens(request: CompactRequest) -> int:
     """Return the number of tokens that the window leaves for input."""
-    profile = profile_for(request.model)
-    budget = make_budget(
-        context_window=request.context_window or profile.context_window,
-        max_output_tokens=request.max_output_tokens or profile.max_output_tokens,
-        buffer_tokens=0,
-    )
-    return budget.trigger_tokens
+    return window_budget(request, Settings(buffer_tokens=0)).trigger_tokens
 
 
 class _Measures:

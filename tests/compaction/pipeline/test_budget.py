@@ -5,15 +5,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from context_compaction.budget import make_budget
+from context_compaction.budget import Budget, window_budget
 from context_compaction.errors import SettingsError
 from context_compaction.pipeline.compact import compact
-from context_compaction.request import CompactRequest
+from context_compaction.request import CompactRequest, Settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.promises import temporary_archive
 from tests.support.small import compacted, lines, session
+
+
+def make_budget(context_window: int, max_output_tokens: int, **settings: Any) -> Budget:
+    request = CompactRequest(context_window=context_window, max_output_tokens=max_output_tokens)
+    return window_budget(request, Settings(**settings))
 
 
 @given(context_window=st.integers(16, 2_000_000), max_output_tokens=st.integers(1, 200_000))
@@ -51,8 +56,6 @@ def test_trigger_does_not_fall_when_the_window_grows(small: int, growth: int) ->
     [
         ({"context_window": 0}, "`context_window` is 0"),
         ({"max_output_tokens": -1}, "`max_output_tokens` is -1"),
-        ({"buffer_tokens": -5}, "`buffer_tokens` is -5"),
-        ({"output_reserve_cap_tokens": -5}, "`output_reserve_cap_tokens` is -5"),
         ({"buffer_tokens": 190_000}, "leaves nothing for the conversation. Lower them"),
     ],
 )
