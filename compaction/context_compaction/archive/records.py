@@ -185,18 +185,22 @@ def role_of(message: Message) -> str:
 def tools_of(messages: Sequence[Message], start: int = 0) -> list[list[str]]:
     """Return for each message from `start` the names of the tools of its calls and results."""
     new, names, tools = messages[start:], dict[str, str](), list[list[str]]()
-    earlier_ids = {result.call_id for message in new for result in model.tool_results(message)}
-    earlier_ids -= {call.call_id for message in new for call in model.tool_calls(message)}
+    blocks = [block for message in new for block in message.blocks]
+    earlier_ids = {block.call_id for block in blocks if isinstance(block, model.ToolResult)}
+    earlier_ids -= {block.call_id for block in blocks if isinstance(block, model.ToolCall)}
     for message in reversed(messages[:start]):
         if earlier_ids <= names.keys():
             break
         for call in model.tool_calls(message):
             names.setdefault(call.call_id, call.name)
     for message in new:
-        calls = model.tool_calls(message)
-        names |= {call.call_id: call.name for call in calls}
-        results = (r.name or names.get(r.call_id, "") for r in model.tool_results(message))
-        named = dict.fromkeys([*(call.name for call in calls), *results])
+        named: dict[str, None] = {}
+        for block in message.blocks:
+            if isinstance(block, model.ToolCall):
+                named[block.name] = None
+                names[block.call_id] = block.name
+            elif isinstance(block, model.ToolResult):
+                named[block.name or names.get(block.call_id, "")] = None
         tools.append([*filter(None, named)])
     return tools
 

@@ -300,7 +300,7 @@ def numbered(
     *,
     opens: bool,
 ) -> list[Record]:
-    """Return `records` with their numbers, after a record that names the session if needed.
+    """Give each record its number, and return them after one that names the session if needed.
 
     Args:
         state: State of the session before the records.
@@ -319,10 +319,9 @@ def numbered(
             "parent": parent,
         }
         records = [Record(head), *records]
-    return [
-        Record({"n": number} | record.head, record.body)
-        for number, record in enumerate(records, state.next_number)
-    ]
+    for number, record in enumerate(records, state.next_number):
+        record.head["n"] = number
+    return [*records]
 
 
 class StateCache(Generic[S]):

@@ -40,6 +40,7 @@ from context_compaction.messages.tool_pairs import (
     is_blank,
     item_id,
     misplaced_system,
+    newest_run,
     results_after,
     results_by_call,
     run_end,
@@ -120,7 +121,7 @@ def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False
 
 def _ends_open(messages: Messages, rules: ProviderRules) -> bool:
     """Whether the list ends with a run that has calls."""
-    start, stop = max(runs(messages, rules), default=(0, 0))
+    start, stop = newest_run(messages, rules) or (0, 0)
     return stop == len(messages) and any(map(tool_calls, messages[start:stop]))
 
 
@@ -478,20 +479,23 @@ def _label_misplaced_system(state: _Repair) -> Iterator[Message]:
         yield message
 
 
-def _label_server_calls(state: _Repair) -> Iterator[Message]:
+def _label_server_calls(state: _Repair) -> Messages:
     """Turn calls of the provider's own tools without a result, and the reverse, into text."""
     server = server_calls(state.messages)
-    for index, message in enumerate(state.messages):
-        blocks: list[Block] = []
-        for number, block in enumerate(message.blocks):
-            if isinstance(block, Opaque) and (index, number) in server.orphans:
-                state.log(message, "a server tool's result without its call was turned into text")
-                block = Text(placeholders.ORPHAN_RESULT + media_json(block))
-            elif isinstance(block, Opaque) and (index, number) in server.unanswered:
-                state.log(message, "a server tool's call without its result was turned into text")
-                block = Text(placeholders.UNANSWERED_CALL + media_json(block))
-            blocks.append(block)
-        yield message if is_same(blocks, message.blocks) else edit_message(message, blocks)
+    out = list(state.messages)
+    for index, number in sorted(server.orphans | server.unanswered):
+        message = out[index]
+        block = message.blocks[number]
+        if (index, number) in server.orphans:
+            state.log(message, "a server tool's result without its call was turned into text")
+            label = placeholders.ORPHAN_RESULT
+        else:
+            state.log(message, "a server tool's call without its result was turned into text")
+            label = placeholders.UNANSWERED_CALL
+        blocks = list(message.blocks)
+        blocks[number] = Text(label + media_json(block))
+        out[index] = edit_message(message, blocks)
+    return tuple(out)
 
 
 def _start_with_user(state: _Repair) -> Messages:

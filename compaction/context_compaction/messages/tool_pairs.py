@@ -388,6 +388,17 @@ def runs(messages: Messages, rules: ProviderRules) -> Iterator[tuple[int, int]]:
             yield index, stop
 
 
+def newest_run(messages: Messages, rules: ProviderRules) -> tuple[int, int] | None:
+    """Return the start and end of the last run; None without one."""
+    stop = len(messages)
+    while stop and messages[stop - 1].role != "assistant":
+        stop -= 1
+    start = stop - 1
+    while start > 0 and _are_joined(messages[start - 1], messages[start], rules):
+        start -= 1
+    return (start, stop) if stop else None
+
+
 def results_after(messages: Messages, start: int) -> Iterator[BlockPlace]:
     """Yield the places of the results from `start` up to the first other block.
 
@@ -445,10 +456,10 @@ def safe_cuts(messages: Messages, rules: ProviderRules) -> list[bool]:
     messages = with_unique_call_ids(messages)
     index = index_calls(messages)
     awaited = _awaited_ids(messages)
-    newest_run = max((start for start, _ in runs(messages, rules)), default=0)
+    newest_start, _ = newest_run(messages, rules) or (0, 0)
     spans: list[tuple[int, int]] = []
     for call_id, call_at in index.call_at.items():
-        default = call_at if call_at < newest_run else size
+        default = call_at if call_at < newest_start else size
         end = size if call_id in awaited else index.result_at.get(call_id, default)
         spans.append((call_at, end))
     server = server_calls(messages)

@@ -24,7 +24,7 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Messages
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import newest_results
-from context_compaction.messages.tool_pairs import runs, safe_cuts
+from context_compaction.messages.tool_pairs import newest_run, safe_cuts
 from context_compaction.pipeline.assemble import assemble
 from context_compaction.pipeline.cut import (
     applied_plan,
@@ -491,7 +491,7 @@ def _tail_start(context: CompactionContext, record: Record, safe: Sequence[bool]
 
 
 def _newest_run(context: CompactionContext) -> int:
-    return max((first for first, _ in runs(context.messages, context.rules)), default=0)
+    return (newest_run(context.messages, context.rules) or (0, 0))[0]
 
 
 def _is_missing(item: Item, *, is_request: bool) -> bool:

@@ -47,7 +47,7 @@ from context_compaction.messages.speakers import Claims, ProvenTexts, claims_in
 from context_compaction.messages.tool_pairs import (
     ProviderRules,
     index_calls,
-    runs,
+    newest_run,
     safe_cuts,
     with_unique_call_ids,
 )
@@ -415,7 +415,7 @@ def settled_message_count(messages: Messages, rules: ProviderRules) -> int:
     result, or while it ends with reasoning that belongs to the next message.
     """
     stop = len(messages)
-    newest = max((start for start, _ in runs(messages, rules)), default=stop)
+    newest, _ = newest_run(messages, rules) or (stop, stop)
     messages = with_unique_call_ids(messages)
     calls = index_calls(messages)
     is_open = any(

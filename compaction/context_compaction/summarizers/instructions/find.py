@@ -15,7 +15,7 @@ counts as one of the surest rules.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -275,6 +275,8 @@ def _changes(
     """
     contents = [_content_of(sentence.text) for sentence in sentences]
     counts = Counter(term for content in contents for term in content.terms)
+    # The more sentences have a word, the less it says about the subject.
+    telling = {term for term, count in counts.items() if count <= 3}
     indices_by_term: dict[str, list[int]] = {}
     for index, (newer, content) in enumerate(zip(sentences, contents, strict=True)):
         shared = [term for term in content.terms if counts[term] > 1]
@@ -288,7 +290,7 @@ def _changes(
             # All sentences of one turn hold together, and small talk changes only rules.
             if older.turn == newer.turn or not (binds or older.is_lasting):
                 continue
-            is_certain = _replaces(newer, content, older, contents[candidate], counts)
+            is_certain = _replaces(newer, content, older, contents[candidate], telling)
             if is_certain is not None:
                 yield older, newer, is_certain
         for term in shared:
@@ -338,18 +340,21 @@ def _replaces(
     new: _Content,
     older: UserInstruction,
     old: _Content,
-    counts: Mapping[str, int],
+    telling: Set[str],
 ) -> bool | None:
-    """Whether the newer sentence replaces the older one. None if their subjects differ."""
+    """Whether the newer sentence replaces the older one. None if their subjects differ.
+
+    `telling` are the words that few sentences have.
+    """
     if new.corrects and old.corrects and new.words == old.words:
         return None  # a series: "Update module 1.", "Update module 2."
-    if older.is_lasting and any(len(part & old.words) > 1 for part in new.forgotten):
+    forgotten = new.forgotten if older.is_lasting else ()
+    if forgotten and any(len(part & old.words) > 1 for part in forgotten):
         return True
     if (new.denied or new.corrects) and _withdraws(new, old):
         return True
     common = new.words & old.words
-    # The more sentences have a word, the less it says about the subject.
-    if len(common) < 2 or min(counts[word] for word in common) > 3:
+    if len(common) < 2 or common.isdisjoint(telling):
         return None
     has_other_value = bool(new.values and old.values - new.values)
     if new.denied and old.denied and not (new.corrects and has_other_value):
@@ -363,15 +368,21 @@ def _replaces(
 
 def _withdraws(new: _Content, old: _Content) -> bool:
     """Whether `new` plainly withdraws the content of `old`, or a value in it."""
-    has_other_value, missing_values = bool(new.values - old.values), old.values - new.values
     denied = [part for part in new.denied if part and part <= old.terms]
-    if has_other_value and new.words & old.words and any(part & old.values for part in denied):
+    has_other_value = not new.values <= old.values
+    is_related = denied and has_other_value and new.words & old.words
+    if is_related and any(part & old.values for part in denied):
         return True  # "The default is 8, not 5."
-    if not old.denied and any(
-        old.terms - part <= new.terms or (new.corrects and 2 * len(part) > len(old.terms) > 2)
-        for part in denied
+    if (
+        denied
+        and not old.denied
+        and any(
+            old.terms - part <= new.terms or (new.corrects and 2 * len(part) > len(old.terms) > 2)
+            for part in denied
+        )
     ):
         return True  # "Use spaces instead of tabs.", "No more deploys on Fridays."
+    missing_values = old.values - new.values
     if not (new.corrects and has_other_value and len(missing_values) == 1):
         return False
     subject = old.words - subject_words(" ".join(missing_values))

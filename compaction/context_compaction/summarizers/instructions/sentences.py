@@ -59,8 +59,9 @@ _MAX_TYPED_LINES = 12
 
 # A period after a single letter, a title or the number of a day does not end a sentence.
 _SENTENCE_END = re.compile(
+    r"(?<=[.!?…])"  # first, because it fails at most characters
     r"(?<!\b[A-Za-z]\.)(?<!\b[A-Z][rs]\.)(?<!\bvs\.)(?<!(?<!\.)\b\d\.)(?<!(?<!\.)\b\d\d\.)"
-    r"(?<=[.!?…])\s+|(?<=[。！？；])"
+    r"\s+|(?<=[。！？；])"
 )
 _BULLETS = "-*•"
 _LIST_MARK = re.compile(r"\A(?:[-+*•>]++|\d{1,2}[.)])\s+")
@@ -382,10 +383,10 @@ def _header_name(line: str) -> str:
     """Return the lower-case name of a line like "Subject: hello". "" for any other line."""
     name, _, value = line.replace("：", ":", 1).partition(":")
     name = name.strip().lower()
-    is_name = len(name) <= 34 and name.count(" ") <= 1
+    if not value.strip() or len(name) > 34 or name.count(" ") > 1:
+        return ""
     # Marks are no letters, but the vowels of Hindi.
-    is_name = is_name and all(category(char)[0] in "LM" or char in " -" for char in name)
-    return name if is_name and value.strip() else ""
+    return name if all(category(char)[0] in "LM" or char in " -" for char in name) else ""
 
 
 def _without_elements(text: str) -> str:
