@@ -154,7 +154,7 @@ def _preserved(
     """Return the parts of `messages` that survive every cut, and an edit for each shortened one."""
     out: list[Message] = []
     edits: list[Edit] = []
-    for message in messages:
+    for message in filter(is_preserved, messages):
         part = preserved_part(message)
         if id(message) in repeated:
             sizes = count.message(message), 0

@@ -29,7 +29,6 @@ from context_compaction.messages.model import (
     is_same,
     is_synthetic_result,
     make_message,
-    media_json,
     tool_calls,
 )
 from context_compaction.messages.tool_pairs import (
@@ -106,7 +105,10 @@ def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False
         _pair_results,
         _drop_trailing_thinking,
         _drop_trailing_space,
-        _drop_empty_content,
+    )
+    if state.edits:  # nothing else leaves a message empty
+        state.run(_drop_empty_content)
+    state.run(
         _label_misplaced_system,
         _start_with_user,
         _separate_calls_from_assistant,
@@ -493,7 +495,7 @@ def _label_server_calls(state: _Repair) -> Messages:
             state.log(message, "a server tool's call without its result was turned into text")
             label = placeholders.UNANSWERED_CALL
         blocks = list(message.blocks)
-        blocks[number] = Text(label + media_json(block))
+        blocks[number] = Text(label + json.dumps(block.source, ensure_ascii=False))
         out[index] = edit_message(message, blocks)
     return tuple(out)
 

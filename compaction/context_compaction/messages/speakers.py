@@ -253,7 +253,8 @@ def with_authors(messages: Messages, proven: ProvenTexts = NO_PROVEN_TEXTS) -> M
     # A few texts that end in a shell prompt may be pasted by the user.
     is_loop = len(labelled | prompted) >= max(3, len(after_assistant) // 2 + 1)
     posed = labelled | prompted if is_loop else labelled
-    known = tuple(_as_tool_text(m) if index in posed else m for index, m in enumerate(known))
+    if posed:
+        known = tuple(_as_tool_text(m) if index in posed else m for index, m in enumerate(known))
     return with_loaded_tools(with_project_rules(known, has_posed_results=bool(posed)))
 
 

@@ -188,19 +188,21 @@ def _continues_list(before: str, part: str) -> bool:
     return bool(_LIST_ITEM.match(part) and _LIST_ITEM.match(last_line))
 
 
-def typed_first(pieces: Sequence[str]) -> list[int]:
+def typed_first(pieces: Sequence[str]) -> Sequence[int]:
     """Return the indices of the pieces that a person may have typed, then of the pasted ones."""
     typed = typed_pieces(pieces)
+    if len(typed) == len(pieces):
+        return typed
     return [*typed, *sorted({*range(len(pieces))}.difference(typed))]
 
 
-def typed_pieces(pieces: Sequence[str]) -> list[int]:
+def typed_pieces(pieces: Sequence[str]) -> Sequence[int]:
     """Return the indices of the pieces that a person may have typed.
 
     These are the first ones, up to the length that people type, and a short last one.
     """
     if len(pieces) == 1:
-        return [0]
+        return range(1)
     typed: list[int] = []
     size_chars = 0
     for index, piece in enumerate(pieces):

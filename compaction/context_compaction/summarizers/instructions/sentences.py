@@ -391,6 +391,8 @@ def _header_name(line: str) -> str:
 
 def _without_elements(text: str) -> str:
     """Return `text` without elements and their content. Pins, <private> and emphasis stay."""
+    if "<" not in text:
+        return text
     tags = [(match, match[2].lower()) for match in _TAG.finditer(text)]
     last_ends = {name: match.start() for match, name in tags if match[1]}
     parts: list[str] = []
