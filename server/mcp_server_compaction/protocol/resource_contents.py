@@ -21,15 +21,8 @@ from context_compaction import (
 from mcp_types import TextResourceContents
 
 from mcp_server_compaction.options import entries
+from mcp_server_compaction.protocol import resources
 from mcp_server_compaction.protocol.arguments import short_schema
-from mcp_server_compaction.protocol.resources import (
-    APP_URIS,
-    JSON_LINES_TYPE,
-    JSON_TYPE,
-    OPTIONS_URI,
-    POLICIES_URI,
-    TEXT_TYPE,
-)
 from mcp_server_compaction.protocol.schemas import CompactOptions
 from mcp_server_compaction.protocol.sessions import (
     branch_pointer,
@@ -54,10 +47,10 @@ async def contents_of(
     Raises:
         CompactionError: The resource does not exist or cannot be read.
     """
-    documents = {OPTIONS_URI: options_document, POLICIES_URI: policies_document}
+    documents = {resources.OPTIONS_URI: options_document, resources.POLICIES_URI: policies_document}
     if uri in documents:
-        return [_contents(uri, JSON_TYPE, compact_json(documents[uri]()))]
-    if uri in APP_URIS.values():
+        return [_contents(uri, resources.JSON_TYPE, compact_json(documents[uri]()))]
+    if uri in resources.APP_URIS.values():
         from mcp_server_compaction.viewer.web import host_app  # which loads templates
 
         meta: dict[str, Any] = {"ui": {"prefersBorder": True, "csp": {}}}
@@ -76,11 +69,11 @@ def _contents(uri: str, mime_type: str, text: str) -> TextResourceContents:
 async def _text(archive: Archive, uri: str) -> list[TextResourceContents]:
     """Return an archived text, or as many of its lines as fit, and how to read on."""
     source = await open_source(archive, uri, as_json=True)
-    mime_type = JSON_LINES_TYPE if source.is_json else TEXT_TYPE
+    mime_type = resources.JSON_LINES_TYPE if source.is_json else resources.TEXT_TYPE
     text = await source.characters(0, min(source.size_chars, MAX_RESOURCE_BYTES))
     data = text.encode("utf-8", "backslashreplace")
     if len(text) == source.size_chars and len(data) <= MAX_RESOURCE_BYTES:
-        gap = [_contents(uri, TEXT_TYPE, source.gap.strip())] if source.gap else []
+        gap = [_contents(uri, resources.TEXT_TYPE, source.gap.strip())] if source.gap else []
         return [_contents(uri, mime_type, data.decode()), *gap]
     page = data[: data.rfind(b"\n", 0, MAX_RESOURCE_BYTES) + 1]
     count = page.count(b"\n")
@@ -91,7 +84,7 @@ async def _text(archive: Archive, uri: str) -> list[TextResourceContents]:
             "with the tool read_persisted_output."
         )
     note = f"The first {count} of {source.line_count} lines. Read on with {rest}"
-    return [_contents(uri, mime_type, page.decode()), _contents(rest, TEXT_TYPE, note)]
+    return [_contents(uri, mime_type, page.decode()), _contents(rest, resources.TEXT_TYPE, note)]
 
 
 async def _transcript(archive: Archive, uri: str, session_id: str) -> list[TextResourceContents]:
@@ -103,7 +96,7 @@ async def _transcript(archive: Archive, uri: str, session_id: str) -> list[TextR
     if len(family) > 1:
         family.sort(key=lambda info: (info.session_id != session_id, info.first_seconds))
         document["family"] = [await _member(archive, info) for info in family]
-    contents = [_contents(uri, JSON_TYPE, compact_json(document))]
+    contents = [_contents(uri, resources.JSON_TYPE, compact_json(document))]
     if not branches or not branches[0].seqs:
         return contents
     newest = branches[0]
@@ -117,7 +110,7 @@ async def _transcript(archive: Archive, uri: str, session_id: str) -> list[TextR
         text, count = line + text, count + 1
     if text:
         pointer = branch_pointer(session_id, newest, count)
-        contents.append(_contents(pointer, JSON_LINES_TYPE, text))
+        contents.append(_contents(pointer, resources.JSON_LINES_TYPE, text))
     return contents
 
 

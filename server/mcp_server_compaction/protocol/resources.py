@@ -8,29 +8,9 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+import mcp_types as types
 from context_compaction import QueryError
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INVALID_PARAMS,
-    CompleteRequestParams,
-    CompleteResult,
-    Completion,
-    EmptyResult,
-    GetPromptRequestParams,
-    GetPromptResult,
-    ListPromptsResult,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    PaginatedRequestParams,
-    Prompt,
-    PromptArgument,
-    PromptMessage,
-    Resource,
-    ResourceTemplate,
-    SubscribeRequestParams,
-    TextContent,
-    UnsubscribeRequestParams,
-)
 
 from mcp_server_compaction.protocol.arguments import unknown_name
 from mcp_server_compaction.protocol.deps import RequestContext
@@ -55,8 +35,8 @@ _WHOLE_LINE = "(If <command-args> contains more words, treat all of them as my i
 
 
 async def list_resources(
-    context: RequestContext, params: PaginatedRequestParams | None
-) -> ListResourcesResult:
+    context: RequestContext, params: types.PaginatedRequestParams | None
+) -> types.ListResourcesResult:
     """Handle `resources/list`: options and policies, then sessions, newest first."""
     cursor = params.cursor if params else None
     archive = await context.lifespan_context.archive()
@@ -64,15 +44,15 @@ async def list_resources(
         sessions, next_cursor = await archive.sessions(limit=PAGE_SIZE, cursor=cursor)
     except QueryError as error:
         raise QueryError(f"{error} Start again without a cursor.") from error
-    first = [] if cursor else [Resource(**resource) for resource in texts()["resources"]]
-    return ListResourcesResult(
+    first = [] if cursor else [types.Resource(**resource) for resource in texts()["resources"]]
+    return types.ListResourcesResult(
         resources=[*first, *map(_session_resource, sessions)], next_cursor=next_cursor
     )
 
 
-def _session_resource(session: "SessionInfo") -> Resource:
+def _session_resource(session: "SessionInfo") -> types.Resource:
     last_time = iso_time(session.last_seconds)
-    return Resource(
+    return types.Resource(
         uri=f"transcript://{session.session_id}",
         name=session.session_id,
         title=session.title or session.session_id,
@@ -82,26 +62,32 @@ def _session_resource(session: "SessionInfo") -> Resource:
 
 
 async def list_resource_templates(
-    _context: RequestContext, _params: PaginatedRequestParams | None
-) -> ListResourceTemplatesResult:
+    _context: RequestContext, _params: types.PaginatedRequestParams | None
+) -> types.ListResourceTemplatesResult:
     """Handle `resources/templates/list`."""
-    templates = [ResourceTemplate(**template) for template in texts()["templates"]]
-    return ListResourceTemplatesResult(resource_templates=templates)
+    templates = [types.ResourceTemplate(**template) for template in texts()["templates"]]
+    return types.ListResourceTemplatesResult(resource_templates=templates)
 
 
-async def subscribe(context: RequestContext, params: SubscribeRequestParams) -> EmptyResult:
+async def subscribe(
+    context: RequestContext, params: types.SubscribeRequestParams
+) -> types.EmptyResult:
     """Handle `resources/subscribe`, which clients with a handshake use."""
     context.lifespan_context.changes.subscribe(context.session, params.uri)
-    return EmptyResult()
+    return types.EmptyResult()
 
 
-async def unsubscribe(context: RequestContext, params: UnsubscribeRequestParams) -> EmptyResult:
+async def unsubscribe(
+    context: RequestContext, params: types.UnsubscribeRequestParams
+) -> types.EmptyResult:
     """Handle `resources/unsubscribe`, which clients with a handshake use."""
     context.lifespan_context.changes.unsubscribe(context.session, params.uri)
-    return EmptyResult()
+    return types.EmptyResult()
 
 
-async def complete(context: RequestContext, params: CompleteRequestParams) -> CompleteResult:
+async def complete(
+    context: RequestContext, params: types.CompleteRequestParams
+) -> types.CompleteResult:
     """Handle `completion/complete`: session IDs that start with the typed text, newest first."""
     matches: list[str] = []
     if params.argument.name == "session_id":
@@ -111,47 +97,51 @@ async def complete(context: RequestContext, params: CompleteRequestParams) -> Co
         matches = [name for name in names if name.startswith(params.argument.value)]
     values = matches[:100]  # The protocol allows at most 100 values.
     has_more = len(matches) > len(values)
-    return CompleteResult(
-        completion=Completion(values=values, total=len(matches), has_more=has_more)
+    return types.CompleteResult(
+        completion=types.Completion(values=values, total=len(matches), has_more=has_more)
     )
 
 
 async def list_prompts(
-    _context: RequestContext, _params: PaginatedRequestParams | None
-) -> ListPromptsResult:
+    _context: RequestContext, _params: types.PaginatedRequestParams | None
+) -> types.ListPromptsResult:
     """Handle `prompts/list`."""
     prompts = [
-        Prompt(
+        types.Prompt(
             name=name,
             title=prompt["title"],
             description=prompt["description"],
-            arguments=[PromptArgument(**prompt["argument"])],
+            arguments=[types.PromptArgument(**prompt["argument"])],
         )
         for name, prompt in texts()["prompts"].items()
     ]
-    return ListPromptsResult(prompts=prompts)
+    return types.ListPromptsResult(prompts=prompts)
 
 
-async def get_prompt(_context: RequestContext, params: GetPromptRequestParams) -> GetPromptResult:
+async def get_prompt(
+    _context: RequestContext, params: types.GetPromptRequestParams
+) -> types.GetPromptResult:
     """Handle `prompts/get`."""
     prompts: dict[str, Any] = texts()["prompts"]
     prompt = prompts.get(params.name)
     if prompt is None:
-        raise MCPError(INVALID_PARAMS, unknown_name("prompt", params.name, prompts))
+        raise MCPError(types.INVALID_PARAMS, unknown_name("prompt", params.name, prompts))
     argument, values = prompt["argument"]["name"], params.arguments or {}
     for name in values:
         if name != argument:
-            raise MCPError(INVALID_PARAMS, unknown_name("argument", name, [argument]))
+            raise MCPError(types.INVALID_PARAMS, unknown_name("argument", name, [argument]))
     value = values.get(argument, "")
     if prompt["argument"]["required"] and not value:
-        raise MCPError(INVALID_PARAMS, f"The prompt {params.name} needs the argument {argument}.")
+        raise MCPError(
+            types.INVALID_PARAMS, f"The prompt {params.name} needs the argument {argument}."
+        )
     text = prompt["text"].format(
         question=value,
         focus=f" and instructions={value!r}" if value else "",
         whole_line=f"{_WHOLE_LINE} " if value else "",
     )
-    message = PromptMessage(role="user", content=TextContent(type="text", text=text))
-    return GetPromptResult(description=prompt["description"], messages=[message])
+    message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
+    return types.GetPromptResult(description=prompt["description"], messages=[message])
 
 
 @cache

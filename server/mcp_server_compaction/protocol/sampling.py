@@ -6,6 +6,7 @@ whole call. A summary must never make a compaction fail, so such clients are not
 
 from dataclasses import dataclass
 
+import mcp_types as types
 from context_compaction import (
     ModelAnswer,
     ModelPrompt,
@@ -18,13 +19,6 @@ from context_compaction import (
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
-from mcp_types import (
-    CreateMessageRequest,
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    SamplingMessage,
-    TextContent,
-)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -58,7 +52,7 @@ class SamplingModel:
         """See `SummaryModel.write`."""
         result = await self._request(prompt)
         text, failure = "", ""
-        if isinstance(result.content, TextContent):
+        if isinstance(result.content, types.TextContent):
             text = result.content.text
             if result.stop_reason in {"toolUse", "refusal"}:
                 failure = f"The client's model did not write ({result.stop_reason})"
@@ -68,11 +62,11 @@ class SamplingModel:
         usage = estimated_usage(prompt, text)  # because clients report no tokens
         return ModelAnswer(text, usage, result.stop_reason == "maxTokens", failure)
 
-    async def _request(self, prompt: ModelPrompt) -> CreateMessageResult:
-        content = TextContent(type="text", text=prompt.user)
-        request = CreateMessageRequest(
-            params=CreateMessageRequestParams(
-                messages=[SamplingMessage(role="user", content=content)],
+    async def _request(self, prompt: ModelPrompt) -> types.CreateMessageResult:
+        content = types.TextContent(type="text", text=prompt.user)
+        request = types.CreateMessageRequest(
+            params=types.CreateMessageRequestParams(
+                messages=[types.SamplingMessage(role="user", content=content)],
                 system_prompt=prompt.system,
                 max_tokens=answer_tokens(prompt.max_tokens, self.window_tokens),
                 include_context="none",
@@ -80,7 +74,9 @@ class SamplingModel:
         )
         metadata = ServerMessageMetadata(related_request_id=self.request_id)
         try:
-            return await self.session.send_request(request, CreateMessageResult, metadata=metadata)
+            return await self.session.send_request(
+                request, types.CreateMessageResult, metadata=metadata
+            )
         except MCPError as error:
             reason = " ".join(str(error).split())[:200]
             raise SummaryError(f"The client did not let its model write: {reason}") from error

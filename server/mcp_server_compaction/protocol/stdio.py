@@ -18,20 +18,12 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import anyio
+import mcp_types as types
 from anyio import to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream
 from context_compaction import JsonObject, is_object
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
-from mcp_types import (
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCMessage,
-    RequestId,
-    jsonrpc_message_adapter,
-)
 from pydantic import ValidationError
 from pydantic_core import from_json
 
@@ -59,15 +51,17 @@ class Refusal:
     """
 
     problem: str
-    code: int = INVALID_REQUEST
-    request_id: RequestId | None = None
+    code: int = types.INVALID_REQUEST
+    request_id: types.RequestId | None = None
     is_request: bool = True
 
     @property
-    def error(self) -> JSONRPCError:
+    def error(self) -> types.JSONRPCError:
         """The response to the sender."""
-        error = ErrorData(code=self.code, message=f"The message {self.problem}. Nothing was done.")
-        return JSONRPCError(jsonrpc="2.0", id=self.request_id, error=error)
+        error = types.ErrorData(
+            code=self.code, message=f"The message {self.problem}. Nothing was done."
+        )
+        return types.JSONRPCError(jsonrpc="2.0", id=self.request_id, error=error)
 
 
 @asynccontextmanager
@@ -104,7 +98,7 @@ async def stdio_streams() -> AsyncGenerator[Streams]:
         tasks.cancel_scope.cancel()
 
 
-def parse_frame(line: bytes) -> JSONRPCMessage | Refusal | None:
+def parse_frame(line: bytes) -> types.JSONRPCMessage | Refusal | None:
     """Return the message on a line, or why the line is no message. None for an empty line."""
     if not line.strip():
         return None
@@ -112,7 +106,7 @@ def parse_frame(line: bytes) -> JSONRPCMessage | Refusal | None:
     if isinstance(value, Refusal):
         return value
     try:
-        return jsonrpc_message_adapter.validate_python(value, by_name=False)
+        return types.jsonrpc_message_adapter.validate_python(value, by_name=False)
     except ValidationError:
         return _no_message(value)
 
@@ -131,7 +125,7 @@ def read_message(data: bytes) -> JsonObject | Refusal:
         except (ValueError, RecursionError) as error:
             is_too_deep = "recursion" in str(error)
             problem = _TOO_DEEP if is_too_deep else f"is not valid JSON: {error}"
-            return Refusal(problem, PARSE_ERROR, id_in(text))
+            return Refusal(problem, types.PARSE_ERROR, id_in(text))
     if not is_object(value):
         return Refusal("is no JSON object. Send one message at a time")
     # The SDK would treat a request with an invalid ID as a notification.
@@ -165,13 +159,13 @@ def _with_replaced_surrogates(text: str) -> str:
     return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def answered_id(text: str) -> RequestId | None:
+def answered_id(text: str) -> types.RequestId | None:
     """Return the ID of the request that a line answers. The line need not be valid JSON."""
     is_response = '"jsonrpc"' in text and re.search(r'"(?:result|error)"\s{0,9}:', text) is not None
     return id_in(text) if is_response else None
 
 
-def id_in(text: str) -> RequestId | None:
+def id_in(text: str) -> types.RequestId | None:
     """Return the ID of an unreadable request, from before its parameters or from its end."""
     match = _ID.search(text.partition('"params"')[0][:_END_CHARS])
     if match is None:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, cast
 
 import anyio
 import anyio.lowlevel
+import mcp_types as types
 from anyio import to_thread
 from anyio.abc import ByteReceiveStream, ObjectReceiveStream, ObjectSendStream, Process
 from anyio.streams.memory import MemoryObjectSendStream
@@ -20,29 +21,11 @@ from context_compaction import JsonObject, is_object
 from context_compaction.system import IS_WINDOWS, find_program
 from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.os.win32.utilities import create_windows_process, terminate_windows_process_tree
+from mcp.shared import inbound
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import (
-    MCP_METHOD_HEADER,
-    MCP_NAME_HEADER,
-    MCP_PROTOCOL_VERSION_HEADER,
-    NAME_BEARING_METHODS,
-    encode_header_value,
-    mcp_param_headers,
-    x_mcp_header_map,
-)
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import SessionMessage
-from mcp_types import (
-    CONNECTION_CLOSED,
-    INTERNAL_ERROR,
-    PROTOCOL_VERSION_META_KEY,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCNotification,
-    RequestId,
-)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -63,10 +46,10 @@ _MAX_RESTART_SECONDS = 60.0
 # A request waits this long to learn why the connection has ended.
 _PROBLEM_SECONDS = 10.0
 # Error of the SDK for a request whose connection ends. Servers use the same code for other errors.
-_CLOSED = (CONNECTION_CLOSED, "Connection closed")
+_CLOSED = (types.CONNECTION_CLOSED, "Connection closed")
 
 
-async def parsed(item: Any) -> JSONRPCMessage | None:
+async def parsed(item: Any) -> types.JSONRPCMessage | None:
     """Parse a line, or a message that the SDK could not parse; None if it is not a message.
 
     A text that was cut inside an emoji has half of a surrogate pair, which most hosts accept. A
@@ -91,8 +74,8 @@ async def parsed(item: Any) -> JSONRPCMessage | None:
     if request_id is None:
         return None  # for example a line of a log
     problem = f"The response of the wrapped server {frame.problem}."
-    error = ErrorData(code=INTERNAL_ERROR, message=problem)
-    return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+    error = types.ErrorData(code=types.INTERNAL_ERROR, message=problem)
+    return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
 
 
 @asynccontextmanager
@@ -224,7 +207,9 @@ class Messages(ObjectReceiveStream[SessionMessage]):
                 case None:
                     pass
                 # The dispatcher needs a cancellation.
-                case JSONRPCNotification(method=method) if method != "notifications/cancelled":
+                case types.JSONRPCNotification(method=method) if (
+                    method != "notifications/cancelled"
+                ):
                     await self._notify(method, message.params)
                 case _:
                     return SessionMessage(message)
@@ -325,7 +310,7 @@ def log_message(level: str, text: str) -> SessionMessage:
 
 def _notification(method: str, params: Mapping[str, Any] | None) -> SessionMessage:
     fields = {} if params is None else {"params": dict(params)}
-    return SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=method, **fields))
+    return SessionMessage(types.JSONRPCNotification(jsonrpc="2.0", method=method, **fields))
 
 
 class Upstream:
@@ -368,10 +353,12 @@ class Upstream:
         while self._hello is None and not self._problem:
             await self._changed.wait()
         if self._hello is None:
-            raise MCPError(INTERNAL_ERROR, self._problem)
+            raise MCPError(types.INTERNAL_ERROR, self._problem)
         return self._hello
 
-    async def request(self, method: str, params: JsonObject, request_id: RequestId) -> JsonObject:
+    async def request(
+        self, method: str, params: JsonObject, request_id: types.RequestId
+    ) -> JsonObject:
         """Send a request when the server is there, and return its result.
 
         Raises:
@@ -381,7 +368,7 @@ class Upstream:
             await self._changed.wait()
         dispatcher = self._dispatcher
         if dispatcher is None:
-            raise MCPError(INTERNAL_ERROR, self._problem)
+            raise MCPError(types.INTERNAL_ERROR, self._problem)
         options: CallOptions = {"request_id": request_id}
         options["headers"] = self._headers(method, params)
         try:
@@ -443,7 +430,7 @@ class Upstream:
             try:
                 await self._shake_hands(dispatcher)
             except MCPError as error:
-                if error.code != CONNECTION_CLOSED:
+                if error.code != types.CONNECTION_CLOSED:
                     problem = f"refused the connection ({error.message})"
                 tasks.cancel_scope.cancel()
         return problem
@@ -461,20 +448,20 @@ class Upstream:
     def _headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         """Return the headers that Streamable HTTP requires. A local process gets none of them."""
         version = protocol_version(params) or (self._hello or {}).get("protocolVersion")
-        headers = {MCP_PROTOCOL_VERSION_HEADER: version} if version else {}
+        headers = {inbound.MCP_PROTOCOL_VERSION_HEADER: version} if version else {}
         if version in MODERN_PROTOCOL_VERSIONS and not method.startswith("notifications/"):
-            headers[MCP_METHOD_HEADER] = method
-            name = params.get(NAME_BEARING_METHODS.get(method, ""))
+            headers[inbound.MCP_METHOD_HEADER] = method
+            name = params.get(inbound.NAME_BEARING_METHODS.get(method, ""))
             if isinstance(name, str):
-                headers[MCP_NAME_HEADER] = encode_header_value(name)
+                headers[inbound.MCP_NAME_HEADER] = inbound.encode_header_value(name)
             tool = self.tools.get(str(params.get("name")))
             if method == "tools/call" and tool:
-                declared = x_mcp_header_map(tool.get("inputSchema"))
-                headers |= mcp_param_headers(declared, params.get("arguments") or {})
+                declared = inbound.x_mcp_header_map(tool.get("inputSchema"))
+                headers |= inbound.mcp_param_headers(declared, params.get("arguments") or {})
         return headers
 
 
 def protocol_version(params: Mapping[str, Any]) -> str | None:
     """Return the MCP version that a request names; None before 2026-07-28."""
     meta = params.get("_meta")
-    return meta.get(PROTOCOL_VERSION_META_KEY) if is_object(meta) else None
+    return meta.get(types.PROTOCOL_VERSION_META_KEY) if is_object(meta) else None

@@ -391,7 +391,7 @@ def test_policies_lists_names_and_constants(run: Run) -> None:
 def test_commands_that_serve_nothing_do_not_import_mcp() -> None:
     code = (
         "import sys\n"
-        "from mcp_server_compaction.cli import archive, compacting, compare, hosts, storage\n"
+        "from mcp_server_compaction.cli import archive, compacting, hosts, policies, storage\n"
         "print(*sorted({'mcp', 'mcp_types', 'starlette'} & {*sys.modules}))"
     )
     done = subprocess.run(

@@ -42,7 +42,7 @@ async def test_internal_error_is_hidden_from_the_client(
     def fail(*_: object) -> None:
         raise KeyError("what somebody said")
 
-    monkeypatch.setattr("mcp_server_compaction.protocol.tools.search_transcript.query_of", fail)
+    monkeypatch.setattr("mcp_server_compaction.protocol.tools.archived.query_of", fail)
     async with connect(config, era) as client:
         with pytest.raises(MCPError) as refused:
             await client.call_tool("search_transcript", {"query": "x"})

@@ -11,22 +11,14 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+import mcp_types as types
 from context_compaction import CompactionError, JsonObject, compact_json, is_list, is_object
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INVALID_PARAMS,
-    CallToolRequestParams,
-    CallToolResult,
-    ListToolsResult,
-    PaginatedRequestParams,
-    TextContent,
-    Tool,
-    ToolAnnotations,
-)
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from mcp_server_compaction.protocol import schemas
 from mcp_server_compaction.protocol.arguments import (
     BOUNDS,
     Arguments,
@@ -36,16 +28,6 @@ from mcp_server_compaction.protocol.arguments import (
 )
 from mcp_server_compaction.protocol.deps import RequestContext, lists_of
 from mcp_server_compaction.protocol.resources import APP_URIS, texts
-from mcp_server_compaction.protocol.schemas import (
-    MAX_READ_CHARS,
-    CompactArguments,
-    CompactReply,
-    PersistArguments,
-    PersistReply,
-    ReadArguments,
-    SearchArguments,
-    SearchReply,
-)
 
 # Claude Code truncates longer results. It accepts at most 500,000 characters.
 MAX_LIST_CHARS = 500_000
@@ -76,24 +58,24 @@ class ToolSpec:
 
 TOOLS: Mapping[str, ToolSpec] = {
     "compact_messages": ToolSpec(
-        CompactArguments,
-        CompactReply,
+        schemas.CompactArguments,
+        schemas.CompactReply,
         meta={
             "anthropic/maxResultSizeChars": MAX_LIST_CHARS,
             "ui": {"resourceUri": APP_URIS["compact_messages"]},
         },
         module="compact_messages",
     ),
-    "persist_large_output": ToolSpec(PersistArguments, PersistReply),
+    "persist_large_output": ToolSpec(schemas.PersistArguments, schemas.PersistReply),
     "read_persisted_output": ToolSpec(
-        ReadArguments,
+        schemas.ReadArguments,
         None,
         is_read_only=True,
-        meta={"anthropic/maxResultSizeChars": MAX_READ_CHARS},
+        meta={"anthropic/maxResultSizeChars": schemas.MAX_READ_CHARS},
     ),
     "search_transcript": ToolSpec(
-        SearchArguments,
-        SearchReply,
+        schemas.SearchArguments,
+        schemas.SearchReply,
         is_read_only=True,
         meta={"ui": {"resourceUri": APP_URIS["search_transcript"]}},
     ),
@@ -101,15 +83,15 @@ TOOLS: Mapping[str, ToolSpec] = {
 
 
 @cache  # because building the schemas would delay the start of the server
-def tool_definitions() -> tuple[Tool, ...]:
+def tool_definitions() -> tuple[types.Tool, ...]:
     """Return the tools as clients see them."""
     return tuple(
-        Tool(
+        types.Tool(
             name=name,
             **texts()["tools"][name],
             input_schema=short_schema(tool.arguments, without=BOUNDS),
             output_schema=short_schema(tool.reply) if tool.reply else None,
-            annotations=ToolAnnotations(
+            annotations=types.ToolAnnotations(
                 read_only_hint=tool.is_read_only,
                 destructive_hint=None if tool.is_read_only else False,
                 idempotent_hint=True,
@@ -122,13 +104,15 @@ def tool_definitions() -> tuple[Tool, ...]:
 
 
 async def list_tools(
-    _context: RequestContext, _params: PaginatedRequestParams | None
-) -> ListToolsResult:
+    _context: RequestContext, _params: types.PaginatedRequestParams | None
+) -> types.ListToolsResult:
     """Handle `tools/list`."""
-    return ListToolsResult(tools=list(tool_definitions()))
+    return types.ListToolsResult(tools=list(tool_definitions()))
 
 
-async def call_tool(context: RequestContext, params: CallToolRequestParams) -> CallToolResult:
+async def call_tool(
+    context: RequestContext, params: types.CallToolRequestParams
+) -> types.CallToolResult:
     """Handle `tools/call`. Return an expected failure as a result that the model can read.
 
     All other exceptions are faults of the server. The middleware logs them and replies with an
@@ -139,13 +123,13 @@ async def call_tool(context: RequestContext, params: CallToolRequestParams) -> C
     """
     tool = TOOLS.get(params.name)
     if tool is None:
-        raise MCPError(INVALID_PARAMS, unknown_name("tool", params.name, TOOLS))
+        raise MCPError(types.INVALID_PARAMS, unknown_name("tool", params.name, TOOLS))
     values = (params.arguments or {}) | lists_of(context.request).arguments
     try:
         arguments = parse_arguments(tool.arguments, values)
         # Import a tool's code on its first call, because hosts wait for the tool list.
         handler = getattr(import_module(f"{__name__}.{tool.module}"), params.name)
-        result: CallToolResult = await handler(context, arguments)
+        result: types.CallToolResult = await handler(context, arguments)
     except (ToolError, CompactionError) as error:
         from mcp_server_compaction.protocol.telemetry import count_archive_error
 
@@ -160,7 +144,7 @@ def structured(
     lists: Mapping[str, Any] | None = None,
     truncate: bool = True,
     lead: str = "",
-) -> CallToolResult:
+) -> types.CallToolResult:
     """Return the reply as structured content and as the same JSON in a text block.
 
     Hosts show a model only one of the two, so both contain the same information.
@@ -190,18 +174,18 @@ def structured(
                 "again with reply='receipt', or use the command line: "
                 "mcp-server-compaction compact --out FILE."
             )
-    return CallToolResult(
-        content=[TextContent(type="text", text=compact_json(content))],
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=compact_json(content))],
         structured_content={**content, **(lists or {})},
     )
 
 
-def failure(error: Exception, *, is_read_only: bool = False) -> CallToolResult:
+def failure(error: Exception, *, is_read_only: bool = False) -> types.CallToolResult:
     """Return an expected failure as a result that the model can read."""
     text = escape_surrogates(
         str(error).rstrip() + ("" if is_read_only else " Nothing was changed.")
     )
-    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
 
 
 def is_utf8(value: Any) -> bool:

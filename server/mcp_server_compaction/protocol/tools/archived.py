@@ -25,14 +25,8 @@ from context_compaction import (
 from mcp_types import CallToolResult, TextContent
 
 from mcp_server_compaction.hosts.session_imports import SEARCH_SECONDS
+from mcp_server_compaction.protocol import schemas
 from mcp_server_compaction.protocol.deps import RequestContext
-from mcp_server_compaction.protocol.schemas import (
-    PersistArguments,
-    PersistReply,
-    ReadArguments,
-    SearchArguments,
-    SearchReply,
-)
 from mcp_server_compaction.protocol.searching import query_of, search_reply
 from mcp_server_compaction.protocol.tools import MAX_REPLY_CHARS, escape_surrogates, structured
 from mcp_server_compaction.reading.slices import read_part
@@ -54,13 +48,13 @@ _FIRST_CHARS = range(40, int(PASSAGE_CHARS / _TOOL_SHARE) + 1, 20)
 
 
 async def read_persisted_output(
-    context: RequestContext, arguments: ReadArguments
+    context: RequestContext, arguments: schemas.ReadArguments
 ) -> CallToolResult:
     """Handle a call of the tool."""
     return await read_output(await context.lifespan_context.archive(), arguments)
 
 
-async def read_output(archive: Archive, arguments: ReadArguments) -> CallToolResult:
+async def read_output(archive: Archive, arguments: schemas.ReadArguments) -> CallToolResult:
     """Return the requested text alone, and in a second block which part of the whole it is.
 
     The reply has no structured content, because hosts that prefer structured content would show the
@@ -84,7 +78,7 @@ async def read_output(archive: Archive, arguments: ReadArguments) -> CallToolRes
 
 
 async def persist_large_output(
-    context: RequestContext, arguments: PersistArguments
+    context: RequestContext, arguments: schemas.PersistArguments
 ) -> CallToolResult:
     """Store the output and return its marker. Every size is stored unless a threshold is passed."""
     deps = context.lifespan_context
@@ -93,7 +87,7 @@ async def persist_large_output(
         text = await deps.config.roots.read_text(arguments.path or "")
     tokens = await to_thread.run_sync(partial(count_text, text, deps.config.model))
     is_small = threshold_tokens is not None and tokens < threshold_tokens
-    reply = PersistReply(
+    reply = schemas.PersistReply(
         persisted=not is_small,
         tokens=tokens,
         size_chars=len(text),
@@ -132,7 +126,9 @@ def marker_of(blob: Blob, text: str, tool_name: str, preview_chars: int) -> str:
     return persisted([blob], preview(text, max_chars=preview_chars), tool_name, len(text))
 
 
-async def search_transcript(context: RequestContext, arguments: SearchArguments) -> CallToolResult:
+async def search_transcript(
+    context: RequestContext, arguments: schemas.SearchArguments
+) -> CallToolResult:
     """Run a search and return one page of hits."""
     query = query_of(arguments)
     deps = context.lifespan_context
@@ -143,7 +139,7 @@ async def search_transcript(context: RequestContext, arguments: SearchArguments)
     return structured(await search_briefly(archive, query), truncate=False)
 
 
-async def search_briefly(archive: Archive, query: Query) -> SearchReply:
+async def search_briefly(archive: Archive, query: Query) -> schemas.SearchReply:
     """Return the hits of a query within `REPLY_TOKENS` and `MAX_REPLY_CHARS`.
 
     A query for more hits than the default gets proportionally more. The passages are as long as the
@@ -153,7 +149,7 @@ async def search_briefly(archive: Archive, query: Query) -> SearchReply:
     Raises:
         ArchiveError: The search fails.
     """
-    default_hits: int = SearchArguments.model_fields["limit"].default
+    default_hits: int = schemas.SearchArguments.model_fields["limit"].default
     factor = max(1.0, query.limit / default_hits)
     while True:
         page = await archive.search(query)
@@ -169,7 +165,9 @@ async def search_briefly(archive: Archive, query: Query) -> SearchReply:
         query = replace(query, limit=query.limit - max(1, query.limit // 4))
 
 
-def _fitted_reply(page: SearchPage, branched: Set[str], factor: float) -> SearchReply | None:
+def _fitted_reply(
+    page: SearchPage, branched: Set[str], factor: float
+) -> schemas.SearchReply | None:
     """Return the page with the longest passages that fit. None if the shortest do not fit."""
     count = counter_for("gpt-4o").text  # plain o200k: the limit is the same for every caller
     shares = [
@@ -177,7 +175,7 @@ def _fitted_reply(page: SearchPage, branched: Set[str], factor: float) -> Search
         for hit, share in zip(page.hits, chain(_SHARES, repeat(_SHARES[-1])), strict=False)
     ]
 
-    def reply_with(first_chars: int) -> SearchReply:
+    def reply_with(first_chars: int) -> schemas.SearchReply:
         return search_reply(page, [max(30, int(share * first_chars)) for share in shares], branched)
 
     def is_too_long(first_chars: int) -> bool:
