@@ -6,12 +6,13 @@ The original session is never changed: a new file has a new name and replaces no
 import json
 import re
 import uuid
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from context_compaction import (
     WRITERS,
@@ -32,15 +33,11 @@ from mcp_server_compaction.hosts.hook_events import archived_id_in_line
 
 CURRENT = "current"
 
-# Codex compresses the files of sessions that rest.
-_COMPRESSIONS = ("", ".zst")
-
 # Codex keeps the sessions of all projects in one folder. The current one is among the newest.
 _CODEX_FILES = 200
-# Files are read in parts of this size. The last line is expected within one of them.
-_PART_BYTES = 1024 * 1024
 # Claude Code shortens longer folder names and appends a hash.
 _FOLDER_NAME_CHARS = 200
+# Format of the messages for each host whose sessions can be written.
 RESUME_FORMATS = {
     "claude-code": "anthropic",
     "codex": "openai-responses",
@@ -137,9 +134,9 @@ def archived_id_of(session_id: str, folders: UserFolders) -> str | None:
 
 
 def _session_files(folder: Path, pattern: str) -> Iterator[Path]:
-    """Yield the files that match, compressed or not."""
-    for compression in _COMPRESSIONS:
-        yield from folder.glob(pattern + compression)
+    """Yield the files that match. Codex compresses the files of sessions that rest."""
+    yield from folder.glob(pattern)
+    yield from folder.glob(f"{pattern}.zst")
 
 
 def _claude_code_folder(root: Path, cwd: str) -> Path | None:
@@ -189,51 +186,32 @@ def _modified_seconds(path: Path) -> float:
 
 def _is_unused(path: Path) -> bool:
     """Whether `resume` wrote the last line, so that no host has continued the session."""
-    tail = b""
-    for part in _parts(path, from_end=True):
-        tail = (tail + part)[-_PART_BYTES:]
-    lines = tail.splitlines()
-    return not lines or f'"{MARK}":'.encode() in lines[-1]
+    last = deque(_lines(path), maxlen=1)
+    return not last or f'"{MARK}":'.encode() in last[0]
 
 
 def _first_line(path: Path) -> bytes:
-    parts: list[bytes] = []
-    for part in _parts(path):
-        line, newline, _ = part.partition(b"\n")
-        parts.append(line)
-        if newline:
-            break
-    return b"".join(parts)
+    return next(_lines(path), b"")
 
 
-def _parts(path: Path, *, from_end: bool = False) -> Iterator[bytes]:
-    """Yield the decompressed content in parts of `_PART_BYTES`. Stop where it cannot be read.
-
-    With `from_end`, only the last part of a plain file is read.
-    """
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the decompressed lines of a file. Stop where it cannot be read."""
     try:
         with path.open("rb") as file:
-            if path.suffix == ".zst":
-                yield from _decompressed_parts(file)
-            else:
-                file.seek(max(0, path.stat().st_size - _PART_BYTES) if from_end else 0)
-                yield from iter(partial(file.read, _PART_BYTES), b"")
+            yield from _decompressed_lines(file) if path.suffix == ".zst" else file
     except OSError:  # deleted after it was listed, or not readable
         return
 
 
-def _decompressed_parts(file: BinaryIO) -> Iterator[bytes]:
+def _decompressed_lines(file: BinaryIO) -> Iterator[bytes]:
     # Imported here because few hosts compress their files.
     import zstandard
 
-    reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+    reader: Any = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
     try:
-        yield from iter(partial(reader.read, _PART_BYTES), b"")
+        yield from BufferedReader(reader)
     except zstandard.ZstdError:  # damaged
         return
-
-
-"""Format of the messages for each host whose sessions can be written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ message contain every byte. No text is truncated.
 import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from context_compaction import (
@@ -116,14 +117,7 @@ def _argument_lines(arguments: Any) -> list[str]:
     """Return the arguments of a call, short ones on one line each, and edits as diffs."""
     if not is_object(arguments):
         return _value_lines("", arguments)
-    # Maps the argument with the old text to the argument with the new text.
-    edits = {
-        key: new_key
-        for key in arguments
-        if key.startswith(_OLD)
-        and isinstance(arguments[key], str)
-        and isinstance(arguments.get(new_key := _NEW + key.removeprefix(_OLD)), str)
-    }
+    edits = edited_texts(arguments)
     new_keys = {*edits.values()}
     lines: list[str] = []
     for key, value in arguments.items():
@@ -133,6 +127,17 @@ def _argument_lines(arguments: Any) -> list[str]:
         elif key not in new_keys:
             lines += _value_lines(key, value)
     return lines
+
+
+def edited_texts(arguments: JsonObject) -> dict[str, str]:
+    """Return each argument with an old text, and the argument with the new text for it."""
+    return {
+        key: new_key
+        for key in arguments
+        if key.startswith(_OLD)
+        and isinstance(arguments[key], str)
+        and isinstance(arguments.get(new_key := _NEW + key.removeprefix(_OLD)), str)
+    }
 
 
 def _value_lines(name: str, value: Any) -> list[str]:
@@ -180,16 +185,13 @@ def shared_count(before: Sequence[object], after: Sequence[object]) -> int:
 
 
 def _changes(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
-    opcodes: Sequence[tuple[str, int, int, int, int]]
-    opcodes = [("replace", 0, len(before), 0, len(after))]
     if len(before) + len(after) <= _MAX_COMPARED_LINES:
-        opcodes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
-    for kind, i, j, k, m in opcodes:
-        if kind == "equal":
-            yield from (f" {line}" for line in before[i:j])
-        else:
-            yield from (f"-{line}" for line in before[i:j])
-            yield from (f"+{line}" for line in after[k:m])
+        # All lines are the context of one change, below three lines of headings.
+        lines = difflib.unified_diff(before, after, n=len(before), lineterm="")
+        yield from islice(lines, 3, None)
+    else:
+        yield from (f"-{line}" for line in before)
+        yield from (f"+{line}" for line in after)
 
 
 def _lines(text: str) -> list[str]:

@@ -81,10 +81,9 @@ class OutputSource:
         self.line_count: int = info.line_count
         self._archive = archive
         self._is_ascii = info.size_bytes == info.size_chars
-        # The text, and the numbers of bytes and characters before a position. They are set only
-        # for a text that is not ASCII, because each part of it would need all earlier bytes.
-        self._text: str | None = None
-        self._counted = 0, 0
+        # Read only for a text that is not ASCII, because each part of it would need all earlier
+        # bytes.
+        self._data: bytes | None = None
 
     async def lines(self, start_line: int, count: int) -> Lines:
         """Return `count` lines from `start_line`. A negative number counts from the last line."""
@@ -100,21 +99,19 @@ class OutputSource:
                 self.pointer, start_byte=offset, limit_bytes=count
             )
             return _decode(part.data)
-        if self._text is None:
-            self._text = _decode((await self._archive.read_output(self.pointer)).data)
-        return self._text[offset : offset + count]
+        return _decode(await self._whole())[offset : offset + count]
 
     async def offset_of_line(self, line: int) -> int:
         """Return the number of characters before `line`."""
         part = await self._archive.read_output_lines(self.pointer, start_line=line, line_count=1)
         if self._is_ascii:
             return part.start_byte
-        start, chars = self._counted if self._counted[0] <= part.start_byte else (0, 0)
-        between = await self._archive.read_output(
-            self.pointer, start_byte=start, limit_bytes=part.start_byte - start
-        )
-        self._counted = part.start_byte, chars + len(_decode(between.data))
-        return self._counted[1]
+        return len(_decode((await self._whole())[: part.start_byte]))
+
+    async def _whole(self) -> bytes:
+        if self._data is None:
+            self._data = (await self._archive.read_output(self.pointer)).data
+        return self._data
 
     def rest_pointer(self, line_count: int) -> str | None:
         """Return a pointer to the lines after the first `line_count` lines."""

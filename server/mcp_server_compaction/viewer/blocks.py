@@ -28,7 +28,7 @@ from context_compaction import (
 )
 from markupsafe import Markup
 
-from mcp_server_compaction.reading.plain_text import block_text, diff_lines
+from mcp_server_compaction.reading.plain_text import block_text, diff_lines, edited_texts
 from mcp_server_compaction.viewer import markup
 
 # Blocks of a message that a page shows; each further block has its own page.
@@ -238,16 +238,14 @@ def _arguments_html(call: ToolCall, context: ViewContext) -> Markup:
     if not is_object(arguments):
         return markup.code(context.beginning(str(arguments))[0])
     use = classify(call)
-    rows: list[Markup] = []
-    for name, value in arguments.items():
-        new = arguments.get("new" + name.removeprefix("old")) if name.startswith("old") else None
-        old = arguments.get("old" + name.removeprefix("new")) if name.startswith("new") else None
+    edits, rows = edited_texts(arguments), list[Markup]()
+    others = {name: arguments[name] for name in arguments if name not in edits.values()}
+    for name, value in others.items():
         text = value if isinstance(value, str) else markup.json_text(value)
         shown = context.beginning(text)[0]
-        if isinstance(value, str) and isinstance(new, str):
-            rows.append(markup.patch([*diff_lines(shown, context.beginning(new)[0])]))
-        elif isinstance(value, str) and isinstance(old, str):
-            continue  # part of the diff
+        if name in edits:
+            new, _ = context.beginning(arguments[edits[name]])
+            rows.append(markup.patch([*diff_lines(shown, new)]))
         elif value == use.command:
             rows.append(markup.code(shown, "bash"))
         else:

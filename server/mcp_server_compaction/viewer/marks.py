@@ -18,10 +18,7 @@ class Compaction:
     Attributes:
         number: Number of its receipt.
         timestamp_seconds: Unix time.
-        tokens_before: Tokens of the context before.
-        tokens_after: Tokens of the context after.
-        writer: Writer of the summary; None without a summary.
-        stop_seq: Number of the newest message at that time; -1 if unknown.
+        receipt: The receipt.
         is_undone: Whether it was undone later.
         removed: First and last number of each range of messages that it removed.
         shortened: Numbers of the messages that it shortened.
@@ -31,15 +28,17 @@ class Compaction:
 
     number: int
     timestamp_seconds: float
-    tokens_before: int
-    tokens_after: int
-    writer: str | None
-    stop_seq: int
+    receipt: JsonObject
     is_undone: bool
     removed: tuple[tuple[int, int], ...]
     shortened: frozenset[int]
     outputs: frozenset[str]
     restored: frozenset[int | str]
+
+    @property
+    def stop_seq(self) -> int:
+        """The number of the newest message at that time; -1 if unknown."""
+        return int((self.receipt.get("state") or {}).get("stop_seq", -1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +92,7 @@ async def read_compactions(archive: Archive, session_id: str) -> list[Compaction
         Compaction(
             number,
             entry.timestamp_seconds,
-            receipt["tokens"]["before"],
-            receipt["tokens"]["after"],
-            receipt.get("writer"),
-            (receipt.get("state") or JsonObject()).get("stop_seq", -1),
+            receipt,
             number in undone,
             tuple(_removed_ranges(receipt)),
             shortened.get(number, frozenset()),
