@@ -19,6 +19,7 @@ from context_compaction.system import command_line
 from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
 from mcp_server_compaction.cli.terminal import answer, config_of, say, say_exactly
 from mcp_server_compaction.config import ROOTS_VARIABLE, Config, is_folder, load_config
+from mcp_server_compaction.hosts import installing
 from mcp_server_compaction.hosts.catalog import (
     HOSTS,
     REGISTERED_NAME,
@@ -29,18 +30,6 @@ from mcp_server_compaction.hosts.catalog import (
 )
 from mcp_server_compaction.hosts.checking import Finding, check_host, deadline, run_checks
 from mcp_server_compaction.hosts.config_text import changed_text
-from mcp_server_compaction.hosts.installing import (
-    Change,
-    Installation,
-    apply_change,
-    are_hooks_registered,
-    config_file,
-    delete_created_folders,
-    plan_install,
-    plan_uninstall,
-    servers_to_wrap,
-    this_program,
-)
 from mcp_server_compaction.options import own_options
 from mcp_server_compaction.own_command import SCRIPT, own_command
 
@@ -88,18 +77,20 @@ def install(
     hosts = [HOSTS[host_name]] if host_name else _chosen_hosts()
     for host in hosts:
         notes: list[str] = []
-        installation = Installation(
-            this_program(),
+        installation = installing.Installation(
+            installing.this_program(),
             _server_flags(flags, roots),
             with_hooks=hooks and bool(host_name or host.hooks),
         )
         if wrap:
-            wrapped, notes = servers_to_wrap(host, scope, this_user(), [*filter(None, wrap)])
+            wrapped, notes = installing.servers_to_wrap(
+                host, scope, this_user(), [*filter(None, wrap)]
+            )
             installation = replace(installation, wrapped=wrapped)
         if print_:
             _print_entry(host, scope, installation)
             continue
-        changes = plan_install(host, scope, this_user(), installation)
+        changes = installing.plan_install(host, scope, this_user(), installation)
         if dry_run:
             _print_diff(changes)
         elif not changes:
@@ -121,7 +112,7 @@ def _chosen_hosts() -> list[Host]:
 
 
 def _print_installed(
-    host: Host, scope: ConfigScope, installation: Installation, notes: Sequence[str]
+    host: Host, scope: ConfigScope, installation: installing.Installation, notes: Sequence[str]
 ) -> None:
     if installation.wrapped:
         say(f"Wrapped: {', '.join(installation.wrapped)}")
@@ -132,7 +123,7 @@ def _print_installed(
             "Note: this program is in uv's cache, which may be deleted. Install it with: "
             "uv tool install mcp-server-compaction"
         )
-    if host.hooks and not are_hooks_registered(host, scope, this_user()):
+    if host.hooks and not installing.are_hooks_registered(host, scope, this_user()):
         say("Note: add --hooks to archive large outputs and whole sessions automatically.")
     say(host.after)
     say(f"Check it: {own_command()} doctor {host.name}")
@@ -175,7 +166,7 @@ def uninstall(host_name: str, *, scope: ConfigScope = "user", dry_run: bool = Fa
         dry_run: Print the changes as a diff, and write nothing.
     """
     host = HOSTS[host_name]
-    changes = plan_uninstall(host, scope, this_user())
+    changes = installing.plan_uninstall(host, scope, this_user())
     if dry_run:
         _print_diff(changes)
         return
@@ -183,19 +174,19 @@ def uninstall(host_name: str, *, scope: ConfigScope = "user", dry_run: bool = Fa
         say(f"{host.title}: not registered; nothing was changed.")
         return
     _apply(changes)
-    delete_created_folders(changes)
+    installing.delete_created_folders(changes)
     say(f"The archive stays. Show its size with: {own_command()} usage")
 
 
-def _apply(changes: Sequence[Change]) -> None:
+def _apply(changes: Sequence[installing.Change]) -> None:
     for change in changes:
-        backup = apply_change(change)
+        backup = installing.apply_change(change)
         say(f"{'Removed' if change.after is None else 'Written'}: {change.path}")
         if backup:
             say(f"Backup: {backup}")
 
 
-def _print_diff(changes: Sequence[Change]) -> None:
+def _print_diff(changes: Sequence[installing.Change]) -> None:
     if not changes:
         say("No changes.")
     for change in changes:
@@ -210,14 +201,14 @@ def _print_diff(changes: Sequence[Change]) -> None:
             say_exactly(line)
 
 
-def _print_entry(host: Host, scope: ConfigScope, installation: Installation) -> None:
-    path = config_file(host, scope, this_user())
+def _print_entry(host: Host, scope: ConfigScope, installation: installing.Installation) -> None:
+    path = installing.config_file(host, scope, this_user())
     say_exactly(f"# {path}", err=True)
     entry = host.entry_for([*installation.program, *installation.flags])
     value = {host.section: {REGISTERED_NAME: entry}}
     say_exactly(changed_text(host.format, "", value, path).rstrip("\n"))
     if installation.with_hooks:
-        for change in plan_install(host, scope, this_user(), installation):
+        for change in installing.plan_install(host, scope, this_user(), installation):
             if change.path != path:
                 say_exactly(f"# {change.path}", err=True)
                 say_exactly((change.after or "").rstrip("\n"))

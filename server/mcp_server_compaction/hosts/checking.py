@@ -16,14 +16,9 @@ from typing import TypeVar
 from context_compaction import SettingsError
 from context_compaction.system import command_line, desktop_environment, without_window
 
+from mcp_server_compaction.hosts import installing
 from mcp_server_compaction.hosts.catalog import REGISTERED_NAME, ConfigScope, Host, UserFolders
 from mcp_server_compaction.hosts.hook_events import as_object
-from mcp_server_compaction.hosts.installing import (
-    are_hooks_registered,
-    config_file,
-    installed_command,
-    read_value,
-)
 from mcp_server_compaction.own_command import own_command
 from mcp_server_compaction.wrap.servers import variables_in
 
@@ -149,11 +144,11 @@ def _check_package(host: Host, folders: UserFolders) -> _Registration:
 def _check_scope(host: Host, scope: ConfigScope, folders: UserFolders) -> _Registration:
     if host.file(folders, scope) is None:
         return _Registration()
-    path = config_file(host, scope, folders)
+    path = installing.config_file(host, scope, folders)
     try:
-        value = read_value(path, host.format)
-        command = installed_command(host, value)
-        has_hooks = are_hooks_registered(host, scope, folders)
+        value = installing.read_value(path, host.format)
+        command = installing.installed_command(host, value)
+        has_hooks = installing.are_hooks_registered(host, scope, folders)
     except SettingsError as error:
         return _Registration([Finding(False, str(error))])
     if not command:

@@ -20,19 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
-from mcp_server_compaction.hosts import Json
-from mcp_server_compaction.hosts.hook_events import (
-    KINDS,
-    NOTES_AT_PROMPT,
-    Kind,
-    added_context,
-    archived_id_in,
-    as_object,
-    full_output_file,
-    runs_in_cursor,
-    session_id_of,
-    shortened_result,
-)
+from mcp_server_compaction.hosts import Json, hook_events
 
 if TYPE_CHECKING:
     from context_compaction import Archive, Conversation, RedactionMode
@@ -82,9 +70,9 @@ class HookCall:
         return Path(str(self.payload.get("transcript_path") or os.devnull))
 
     @property
-    def kind(self) -> Kind | None:
+    def kind(self) -> hook_events.Kind | None:
         """Kind of the event; None if the event needs no action."""
-        return KINDS[self.host].get(self.event)
+        return hook_events.KINDS[self.host].get(self.event)
 
     def state_file(self, name: str) -> Path:
         """Return a file that stores state of this session; it is deleted with the session."""
@@ -109,11 +97,11 @@ def run_hook(arguments: Sequence[str]) -> None:
         options = _parser().parse_args(arguments)
         folder, address = archive_place(options.archive or os.environ.get(ARCHIVE_VARIABLE))
         payload = json.loads(sys.stdin.buffer.read() or b"{}")
-        session_id = _resumed_id(options.host, payload) or session_id_of(payload)
+        session_id = _resumed_id(options.host, payload) or hook_events.session_id_of(payload)
         call = HookCall(
             options.event, options.host, folder, options.redaction, payload, session_id, address
         )
-        if call.kind is None or not session_id or runs_in_cursor(call.host, payload):
+        if call.kind is None or not session_id or hook_events.runs_in_cursor(call.host, payload):
             return
         if options.is_background:
             import anyio
@@ -135,8 +123,8 @@ def _resumed_id(host: str, payload: Mapping[str, Json]) -> str | None:
     """Return the ID of the archived session that `resume` continued; None if no session was."""
     path = Path(str(payload.get("transcript_path") or os.devnull))
     if host == "opencode":  # its database has no mark, but the imported file still exists
-        path = _sessions_folder(host) / f"{session_id_of(payload)}.json"
-    return archived_id_in(path)
+        path = _sessions_folder(host) / f"{hook_events.session_id_of(payload)}.json"
+    return hook_events.archived_id_in(path)
 
 
 def _sessions_folder(host: str) -> Path:
@@ -156,7 +144,7 @@ class _QuietParser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _QuietParser(add_help=False)
     parser.add_argument("event")
-    parser.add_argument("--host", default="claude-code", choices=tuple(KINDS))
+    parser.add_argument("--host", default="claude-code", choices=tuple(hook_events.KINDS))
     parser.add_argument("--archive")
     parser.add_argument("--redaction", default=os.environ.get("MCP_COMPACTION_REDACTION") or "warn")
     parser.add_argument("--background", dest="is_background", action="store_true")
@@ -189,7 +177,7 @@ def _answer_to(call: HookCall) -> Json:
     if call.kind == "tool":
         full_output = _full_output(call)
         store = partial(_store_output, call, is_full=full_output is not None)
-        return shortened_result(call.host, call.payload, store, full_output)
+        return hook_events.shortened_result(call.host, call.payload, store, full_output)
     source = call.payload.get("source")
     text = ""
     if call.kind == "prompt":
@@ -198,7 +186,7 @@ def _answer_to(call: HookCall) -> Json:
         text = _reminder(call) if source == "compact" or _was_compacted(call) else ""
     elif call.kind == "compacting" and call.host == "opencode":
         text = _reminder(call)
-    return added_context(call.host, call.event, text) if text else None
+    return hook_events.added_context(call.host, call.event, text) if text else None
 
 
 def _full_output(call: HookCall) -> str | None:
@@ -206,7 +194,7 @@ def _full_output(call: HookCall) -> str | None:
 
     None if the file is outside the host's own folder, because the path may come from a tool.
     """
-    named = full_output_file(call.host, call.payload)
+    named = hook_events.full_output_file(call.host, call.payload)
     if not named:
         return None
     root = _sessions_folder(call.host)
@@ -244,7 +232,7 @@ def _store_output(call: HookCall, text: str, is_numbered: bool, *, is_full: bool
         shown = f"The first {len(head)} characters are above."
         return f"{head}\n{persisted([blob], shown, tool_name, len(text))}"
     stored = "Full text"
-    if not is_full and (is_cut(text) or full_output_file(call.host, call.payload)):
+    if not is_full and (is_cut(text) or hook_events.full_output_file(call.host, call.payload)):
         stored = "Text as truncated by the host (the rest was not passed on)"
     shown = preview(safe_text, max_chars=preview_chars)
     return persisted([blob], shown, tool_name, len(text), stored=stored)
@@ -266,7 +254,7 @@ def _reminder(call: HookCall) -> str:
 def _note_before_prompt(call: HookCall) -> str:
     """Return a text for the model to read before the user's prompt; empty if none is needed."""
     pending = call.state_file("pending")
-    if call.host in NOTES_AT_PROMPT and pending.exists():
+    if call.host in hook_events.NOTES_AT_PROMPT and pending.exists():
         pending.unlink()
         return _reminder(call)
     used_tokens, window_tokens = _context_size(call.transcript)
@@ -287,7 +275,9 @@ def _note_before_prompt(call: HookCall) -> str:
 
 def _was_compacted(call: HookCall) -> bool:
     """Whether a part of the session is no longer in the host's context."""
-    if call.state_file("compacted").exists() or call.session_id != session_id_of(call.payload):
+    if call.state_file("compacted").exists() or call.session_id != hook_events.session_id_of(
+        call.payload
+    ):
         return True
     if not call.transcript.is_file():
         return False
@@ -310,16 +300,16 @@ def _context_size(path: Path) -> tuple[int, int]:
         if _BOUNDARY.search(line):
             break
         try:
-            row = as_object(json.loads(line))
+            row = hook_events.as_object(json.loads(line))
         except (ValueError, RecursionError):  # the tail begins within a line
             continue
-        info = as_object(as_object(row.get("payload")).get("info"))
+        info = hook_events.as_object(hook_events.as_object(row.get("payload")).get("info"))
         window = info.get("model_context_window")
-        used = as_object(info.get("last_token_usage")).get("total_tokens")
+        used = hook_events.as_object(info.get("last_token_usage")).get("total_tokens")
         if isinstance(used, int) and isinstance(window, int):
             return used, window
-        message = as_object(row.get("message"))
-        counts = [as_object(message.get("usage")).get(name) for name in _USAGE]
+        message = hook_events.as_object(row.get("message"))
+        counts = [hook_events.as_object(message.get("usage")).get(name) for name in _USAGE]
         used = sum(count for count in counts if isinstance(count, int))
         if used and not row.get("isSidechain"):
             is_long = "[1m]" in str(message.get("model")) or used > _WINDOW_TOKENS

@@ -41,20 +41,7 @@ from context_compaction import (
     read_conversation,
 )
 from context_compaction.archive.documents import HOST_TOOL, TITLE_TOOL
-from context_compaction.formats.session_files.hosts import (
-    HISTORY_READERS,
-    kind_of,
-    needs_earlier_rows,
-    settled_count,
-)
-from context_compaction.formats.session_files.model import (
-    Entry,
-    Lines,
-    SessionHistory,
-    archive_id,
-    first_text,
-    read_lines,
-)
+from context_compaction.formats.session_files import hosts, model
 from context_compaction.formats.session_files.odd_messages import extra_texts, parse_entries
 from context_compaction.formats.session_files.read import decompress, lines_of_file
 
@@ -129,7 +116,7 @@ class _Piece:
         is_new_start: Whether no message of the session precedes them.
     """
 
-    history: SessionHistory
+    history: model.SessionHistory
     session_id: str
     messages: tuple[Message, ...]
     lines: tuple[int, ...]
@@ -269,7 +256,7 @@ class Importer:
 
     async def _import_output(self, data: bytes, outcome: Imported) -> None:
         path = outcome.path
-        session_id = archive_id(path.parent.parent.name)
+        session_id = model.archive_id(path.parent.parent.name)
         # The name of the file is usually the ID of the call.
         blob = Blob(output_id_of(data), data, "text/plain", call_id=path.stem)
         await self._archive.commit(session_id, blobs=[blob])
@@ -283,8 +270,8 @@ class Importer:
             await self._import_chats(chats_in(data, outcome.notes.append), outcome)
             return
         batch = await to_thread.run_sync(lambda: lines_of_file(decompress(data, name)))
-        kind = kind_of(batch.rows)
-        if kind in HISTORY_READERS:
+        kind = hosts.kind_of(batch.rows)
+        if kind in hosts.HISTORY_READERS:
             start = replace(position, kind=kind, offset=0, line=0)
             content = await to_thread.run_sync(_content_of, batch, start, outcome.path)
             await self._append(content.pieces, {}, outcome)
@@ -308,12 +295,12 @@ class Importer:
     async def _import_chats(self, chats: Iterator[Chat], outcome: Imported) -> None:
         """Import exported chats, each as a session. Branches that the user left come first."""
         while (chat := await to_thread.run_sync(next, chats, None)) is not None:
-            session_id = archive_id(chat.name)
-            branches = [tuple(starmap(Entry, branch)) for branch in chat.branches]
+            session_id = model.archive_id(chat.name)
+            branches = [tuple(starmap(model.Entry, branch)) for branch in chat.branches]
             try:
                 pieces = [
                     _piece(
-                        SessionHistory(session_id, None, _CHAT_FORMAT, branch, 1, True),
+                        model.SessionHistory(session_id, None, _CHAT_FORMAT, branch, 1, True),
                         session_id,
                         outcome.notes,
                     )
@@ -336,7 +323,7 @@ class Importer:
         batch_bytes = BATCH_BYTES
         while True:
             batch = await _read_batch(path, position, batch_bytes)
-            if position.offset and needs_earlier_rows(batch.rows, position.kind):
+            if position.offset and hosts.needs_earlier_rows(batch.rows, position.kind):
                 position, batch_bytes = _Position(position.stamp, kind=position.kind), -1
                 continue
             content = await to_thread.run_sync(_content_of, batch, position, path)
@@ -368,7 +355,7 @@ class Importer:
                 piece.session_id,
                 piece.messages,
                 format=piece.history.format,
-                parent_session_id=parent and archive_id(parent),
+                parent_session_id=parent and model.archive_id(parent),
                 after="" if piece.is_new_start else new_heads.get(piece.session_id, ""),
             )
             new_heads[piece.session_id] = result.head
@@ -377,7 +364,7 @@ class Importer:
         return new_heads
 
     async def _add_extra_texts(self, content: _Content, outcome: Imported) -> None:
-        session_id = content.session_id or archive_id(outcome.path.stem)
+        session_id = content.session_id or model.archive_id(outcome.path.stem)
         if session_id in outcome.sessions:
             await add_texts(self._archive, session_id, content.extra_texts)
         outcome.notes += [note for note in content.notes if note not in outcome.notes]
@@ -443,54 +430,58 @@ async def _kind_of_file(path: Path) -> str:
         return "messages"
     start = _Position((0, 0, 0))
     batch = await _read_batch(path, start, _FIRST_BYTES)
-    if kind_of(batch.rows) == "messages" and not batch.at_end:
+    if hosts.kind_of(batch.rows) == "messages" and not batch.at_end:
         batch = await _read_batch(path, start, BATCH_BYTES)
-    return kind_of(batch.rows)
+    return hosts.kind_of(batch.rows)
 
 
-async def _read_batch(path: Path, position: _Position, batch_bytes: int) -> Lines:
+async def _read_batch(path: Path, position: _Position, batch_bytes: int) -> model.Lines:
     """Read lines from `position`. A negative `batch_bytes` reads all lines."""
     async with aiofiles.open(path, "rb") as file:
         await file.seek(position.offset)
         data = await file.read(batch_bytes)
     at_end = batch_bytes < 0 or len(data) < batch_bytes
-    read = partial(read_lines, data, offset=position.offset, line=position.line, at_end=at_end)
+    read = partial(
+        model.read_lines, data, offset=position.offset, line=position.line, at_end=at_end
+    )
     return await to_thread.run_sync(read)
 
 
-def _content_of(batch: Lines, position: _Position, path: Path) -> _Content:
+def _content_of(batch: model.Lines, position: _Position, path: Path) -> _Content:
     """Parse a batch, and find the first line that may still change.
 
     Only the session of the newest message can change, because the other sessions are complete.
     """
-    histories = HISTORY_READERS[position.kind](batch.rows, position.offset == 0)
+    histories = hosts.HISTORY_READERS[position.kind](batch.rows, position.offset == 0)
     named = (history.session_id for history in histories if not history.is_subagent)
     session_id = position.session_id or next(filter(None, named), None)
-    session_id = session_id and archive_id(session_id)
+    session_id = session_id and model.archive_id(session_id)
     notes = list(batch.notes)
-    pieces = [_piece(history, session_id or archive_id(path.stem), notes) for history in histories]
+    pieces = [
+        _piece(history, session_id or model.archive_id(path.stem), notes) for history in histories
+    ]
     pieces = [piece for piece in pieces if piece.messages]
     if not pieces:
         return _Content(session_id, notes)
     live = [piece for piece in pieces if not piece.history.is_abandoned]
     newest = max(live or pieces, key=lambda piece: piece.lines[-1])
-    count = settled_count(newest.messages)
+    count = hosts.settled_count(newest.messages)
     is_all_open = count == 0 and newest.is_new_start
     open_line = newest.history.start_line if is_all_open else newest.lines[count]
     entries = [entry for history in histories for entry in history.entries]
     texts = [*extra_texts(batch, entries)]
     if position.offset == 0:
         about = (o for row in batch.rows for o in (row.value, row.object("payload")))
-        texts.append((HOST_TOOL, f"{position.kind} {first_text(about, 'cwd') or ''}"))
+        texts.append((HOST_TOOL, f"{position.kind} {model.first_text(about, 'cwd') or ''}"))
     return _Content(session_id, notes, pieces, open_line, texts)
 
 
-def _piece(history: SessionHistory, session_id: str, notes: list[str]) -> _Piece:
+def _piece(history: model.SessionHistory, session_id: str, notes: list[str]) -> _Piece:
     """Parse the messages of a history, and add new notes to `notes`."""
     entries, messages, new_notes = parse_entries(history.entries, history.format)
     notes += [note for note in new_notes if note not in notes]
     if history.is_subagent and history.session_id:
-        session_id = archive_id(history.session_id)
+        session_id = model.archive_id(history.session_id)
     lines = tuple(entry.line or 0 for entry in entries)
     return _Piece(history, session_id, messages, lines, history.is_new_start)
 

@@ -34,16 +34,7 @@ from starlette.responses import RedirectResponse, Response
 
 from mcp_server_compaction.hosts.session_files import RESUME_FORMATS
 from mcp_server_compaction.protocol.sessions import iso_time
-from mcp_server_compaction.viewer import markup
-from mcp_server_compaction.viewer.blocks import (
-    UNFOLDED_CHARS,
-    UNFOLDED_LINES,
-    MessageView,
-    ViewContext,
-    message_view,
-    parsed,
-    shorten,
-)
+from mcp_server_compaction.viewer import blocks, markup
 from mcp_server_compaction.viewer.formatting import counted_model, receipt_sentences
 from mcp_server_compaction.viewer.marks import is_compaction, newest_receipt, undone_times
 from mcp_server_compaction.viewer.web import Page, PageRequest, number_field
@@ -104,8 +95,8 @@ class RowView:
     """
 
     row: Row
-    before: MessageView | None
-    after: Sequence[MessageView]
+    before: blocks.MessageView | None
+    after: Sequence[blocks.MessageView]
     tokens_before: int
     tokens_after: int
     lines: Markup
@@ -240,7 +231,7 @@ def _texts_of(value: Any) -> Iterator[str]:
 def row_views(
     rows: Sequence[Row],
     raws: Mapping[int, tuple[JsonObject, str]],
-    context: ViewContext,
+    context: blocks.ViewContext,
     format: str,
     count: MessageCounter,
 ) -> list[RowView]:
@@ -254,13 +245,17 @@ def row_views(
         count: Counter of the tokens.
     """
     for raw, own_format in raws.values():
-        context.add_calls(parsed(raw, own_format))
-    short = ViewContext(
+        context.add_calls(blocks.parsed(raw, own_format))
+    short = blocks.ViewContext(
         context.session_id, context.message_count, context.calls, max_lines=3, max_chars=400
     )
     # Inserted texts are shown unfolded, because no other page shows them.
-    full = ViewContext(
-        context.session_id, context.message_count, context.calls, UNFOLDED_LINES, UNFOLDED_CHARS
+    full = blocks.ViewContext(
+        context.session_id,
+        context.message_count,
+        context.calls,
+        blocks.UNFOLDED_LINES,
+        blocks.UNFOLDED_CHARS,
     )
 
     def content(entry: ContextEntry) -> tuple[JsonObject, str]:
@@ -272,12 +267,12 @@ def row_views(
         tokens_before = 0
         if row.before and not row.is_run:
             raw, own_format = content(row.before[0])
-            before = message_view(raw, own_format, short, seq=row.seqs[0])
-            tokens_before = count.message(parsed(raw, own_format))
+            before = blocks.message_view(raw, own_format, short, seq=row.seqs[0])
+            tokens_before = count.message(blocks.parsed(raw, own_format))
         after_context = short if row.before else full
-        after = [message_view(*content(e), after_context, seq=-1) for e in row.after]
-        tokens_after = sum(count.message(parsed(*content(e))) for e in row.after)
-        text = shorten("\n".join(row.lines), _MAX_LINES_CHARS)
+        after = [blocks.message_view(*content(e), after_context, seq=-1) for e in row.after]
+        tokens_after = sum(count.message(blocks.parsed(*content(e))) for e in row.after)
+        text = blocks.shorten("\n".join(row.lines), _MAX_LINES_CHARS)
         lines = markup.linked(text, context.session_id, context.message_count)
         views.append(RowView(row, before, after, tokens_before, tokens_after, lines))
     return views
@@ -400,7 +395,7 @@ async def _row_values(
     part = listed[start : start + _ROWS_PER_PART]
     raws = await _read_raws(request.archive, info.session_id, part)
     count = counter_for(counted_model(receipt))
-    context = ViewContext(info.session_id, info.next_seq)
+    context = blocks.ViewContext(info.session_id, info.next_seq)
     views = await to_thread.run_sync(row_views, part, raws, context, info.format, count)
     stop = start + _ROWS_PER_PART
     return {

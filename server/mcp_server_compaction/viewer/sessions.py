@@ -21,16 +21,7 @@ from starlette.responses import Response
 from mcp_server_compaction.protocol.sessions import branches_document, iso_time, session_document
 from mcp_server_compaction.reading.plain_text import block_text
 from mcp_server_compaction.reading.text_source import MemorySource, TextSource, open_source
-from mcp_server_compaction.viewer import markup
-from mcp_server_compaction.viewer.blocks import (
-    UNFOLDED_CHARS,
-    UNFOLDED_LINES,
-    ViewContext,
-    message_views,
-    parsed,
-    path_of,
-    shorten,
-)
+from mcp_server_compaction.viewer import blocks, markup
 from mcp_server_compaction.viewer.marks import Mark, mark_of, output_mark, read_compactions
 from mcp_server_compaction.viewer.web import Page, PageRequest, number_field
 
@@ -135,14 +126,14 @@ async def messages(request: PageRequest) -> Page:
 
 
 async def _transcript_part(request: PageRequest, info: SessionInfo, start: int, stop: int) -> Page:
-    context = ViewContext(info.session_id, info.next_seq)
+    context = blocks.ViewContext(info.session_id, info.next_seq)
     archived: Sequence[ArchivedMessage] = ()
     if info.message_count:
         head = request.query.get("head")
         archived = await _read_messages(request.archive, start, stop, context, head)
     compactions = await read_compactions(request.archive, info.session_id)
     marks = {m.seq: mark_of(m.seq, compactions) for m in archived}
-    views = await to_thread.run_sync(message_views, archived, context)
+    views = await to_thread.run_sync(blocks.message_views, archived, context)
     document: JsonObject = {
         "session_id": info.session_id,
         "messages": [_message_document(m, marks[m.seq]) for m in archived],
@@ -168,14 +159,14 @@ def _message_document(message: ArchivedMessage, mark: Mark) -> JsonObject:
 
 
 async def _read_messages(
-    archive: Archive, start: int, stop: int, context: ViewContext, head: str | None = None
+    archive: Archive, start: int, stop: int, context: blocks.ViewContext, head: str | None = None
 ) -> Sequence[ArchivedMessage]:
     """Read messages, and add the tool calls of the two messages before them to `context`."""
     first, last = max(0, start - 2), max(start, stop)
     archived = await archive.read_messages(context.session_id, first, last, head=head)
     for message in archived:
         if message.seq < start:
-            context.add_calls(parsed(message.raw, message.format))
+            context.add_calls(blocks.parsed(message.raw, message.format))
     return [message for message in archived if message.seq >= start]
 
 
@@ -199,25 +190,25 @@ async def block(request: PageRequest) -> Page:
     session_id = request.path("session_id")
     seq, number = int(request.http.path_params["seq"]), int(request.http.path_params["block"])
     info = await request.archive.session_info(session_id)
-    context = ViewContext(
-        session_id, info.next_seq, max_lines=UNFOLDED_LINES, max_chars=UNFOLDED_CHARS
+    context = blocks.ViewContext(
+        session_id, info.next_seq, max_lines=blocks.UNFOLDED_LINES, max_chars=blocks.UNFOLDED_CHARS
     )
     archived = await _read_messages(request.archive, seq, seq, context)
-    blocks = parsed(archived[0].raw, archived[0].format).blocks if archived else ()
-    if number >= len(blocks):
+    parts = blocks.parsed(archived[0].raw, archived[0].format).blocks if archived else ()
+    if number >= len(parts):
         raise NotFoundError(f"Message {seq} has no part {number}.")
     if request.query.get("part") == "body":
-        [message] = await to_thread.run_sync(message_views, archived, context)
+        [message] = await to_thread.run_sync(blocks.message_views, archived, context)
         view = next((view for view in message.blocks if view.number == number), None)
         if view is None:
             raise NotFoundError(f"Part {number} of message {seq} has no text.")
         document = {"size_chars": view.size_chars}
         return Page("block.html", document, {"block": view, "seq": seq, "info": info})
     source = MemorySource(
-        f"transcript://{session_id}/messages/{seq}-{seq}", block_text(blocks[number])
+        f"transcript://{session_id}/messages/{seq}-{seq}", block_text(parts[number])
     )
     address = f"/sessions/{quote(session_id)}?at={seq}#m{seq}"
-    path = path_of(blocks[number], context.calls)
+    path = blocks.path_of(parts[number], context.calls)
     return await _lines_page(request, source, f"Message {seq}, part {number + 1}", address, path)
 
 
@@ -286,7 +277,7 @@ async def _lines_page(
     """
     start = number_field(request.query, "start") or 1
     part = await source.lines(start, LINES_PER_PAGE)
-    text = "\n".join(shorten(line, 2_000) for line in part.text.split("\n"))
+    text = "\n".join(blocks.shorten(line, 2_000) for line in part.text.split("\n"))
     lines = await to_thread.run_sync(markup.numbered_lines, text, part.start_line, path)
     next_start = start + LINES_PER_PAGE if start + LINES_PER_PAGE <= source.line_count else None
     document: JsonObject = {
