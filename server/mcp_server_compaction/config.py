@@ -13,9 +13,9 @@ from typing import Annotated, Literal, TypeAlias
 import click
 from context_compaction import Roots, SettingsError, default_folders, roots_of
 
-from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE as ARCHIVE_VARIABLE
-from mcp_server_compaction.archive_place import archive_place
 from mcp_server_compaction.options import NewFile, Port, Positive
+from mcp_server_compaction.program import ARCHIVE_VARIABLE as ARCHIVE_VARIABLE
+from mcp_server_compaction.program import archive_place
 
 ROOTS_VARIABLE = "MCP_COMPACTION_ROOTS"
 POLICY_VARIABLE = "MCP_COMPACTION_POLICY"

@@ -19,8 +19,8 @@ from context_compaction import (
     open_archive,
 )
 
-from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
 from mcp_server_compaction.client import CompactionClient, Json, Mode, Reply, send_fitted
+from mcp_server_compaction.program import ARCHIVE_VARIABLE, archive_place
 
 T = TypeVar("T")
 

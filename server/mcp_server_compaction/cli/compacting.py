@@ -48,7 +48,7 @@ from mcp_server_compaction.hosts.session_files import (
     current_transcript,
 )
 from mcp_server_compaction.options import NewFile, Positive, options_of
-from mcp_server_compaction.own_command import own_command
+from mcp_server_compaction.program import own_command
 from mcp_server_compaction.protocol.compaction_call import (
     Input,
     archived_input,

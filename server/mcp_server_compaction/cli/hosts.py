@@ -16,7 +16,6 @@ import click
 from context_compaction import SettingsError, VocabularyError
 from context_compaction.system import command_line
 
-from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
 from mcp_server_compaction.cli.terminal import answer, config_of, say, say_exactly
 from mcp_server_compaction.config import ROOTS_VARIABLE, Config, is_folder, load_config
 from mcp_server_compaction.hosts import installing
@@ -31,7 +30,13 @@ from mcp_server_compaction.hosts.catalog import (
 from mcp_server_compaction.hosts.checking import Finding, check_host, deadline, run_checks
 from mcp_server_compaction.hosts.config_text import changed_text
 from mcp_server_compaction.options import own_options
-from mcp_server_compaction.own_command import SCRIPT, own_command
+from mcp_server_compaction.program import (
+    ARCHIVE_VARIABLE,
+    SCRIPT,
+    archive_place,
+    own_command,
+    this_program,
+)
 
 # A reset of the write-ahead log could corrupt a database that several processes write:
 # SQLite 3.7.0 to 3.51.2, fixed in 3.51.3 (13 March 2026).
@@ -78,7 +83,7 @@ def install(
     for host in hosts:
         notes: list[str] = []
         installation = installing.Installation(
-            installing.this_program(),
+            this_program(),
             _server_flags(flags, roots),
             with_hooks=hooks and bool(host_name or host.hooks),
         )

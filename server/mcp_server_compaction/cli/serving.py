@@ -150,7 +150,7 @@ def run(context: click.Context, /, command: tuple[str, ...], **options: Any) -> 
     Other programs get the address in ANTHROPIC_BASE_URL and OPENAI_BASE_URL. The exit code is that
     of COMMAND. If the proxy cannot start, COMMAND runs without it, and standard error says so.
     """
-    from mcp_server_compaction.hosts.installing import this_program
+    from mcp_server_compaction.program import this_program
     from mcp_server_compaction.proxy.app import running_proxy
     from mcp_server_compaction.proxy.run import host_command, run_host
 

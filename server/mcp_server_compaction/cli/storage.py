@@ -25,7 +25,6 @@ from context_compaction import (
 
 from mcp_server_compaction.access.access_tokens import create_access_token
 from mcp_server_compaction.access.principal import Scope
-from mcp_server_compaction.archive_place import archive_place
 from mcp_server_compaction.cli.terminal import (
     answer,
     config_of,
@@ -38,6 +37,7 @@ from mcp_server_compaction.cli.terminal import (
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.importing import Imported, Importer, files_to_import, session_files
 from mcp_server_compaction.options import own_options
+from mcp_server_compaction.program import archive_place
 from mcp_server_compaction.reading.text_source import find_session
 from mcp_server_compaction.viewer.formatting import size
 

@@ -19,7 +19,7 @@ from context_compaction.system import command_line, desktop_environment, without
 from mcp_server_compaction.hosts import installing
 from mcp_server_compaction.hosts.catalog import REGISTERED_NAME, ConfigScope, Host, UserFolders
 from mcp_server_compaction.hosts.hook_events import as_object
-from mcp_server_compaction.own_command import own_command
+from mcp_server_compaction.program import own_command
 from mcp_server_compaction.wrap.servers import variables_in
 
 _T = TypeVar("_T")

@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
 from mcp_server_compaction.hosts import Json, hook_events
+from mcp_server_compaction.program import ARCHIVE_VARIABLE, archive_place
 
 if TYPE_CHECKING:
     from context_compaction import Archive, Conversation, RedactionMode

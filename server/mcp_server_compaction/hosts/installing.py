@@ -9,8 +9,6 @@ import hashlib
 import itertools
 import json
 import re
-import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -30,7 +28,7 @@ from mcp_server_compaction.hosts.catalog import (
 )
 from mcp_server_compaction.hosts.config_text import changed_text, value_of
 from mcp_server_compaction.hosts.hook_events import LARGE_CHARS, as_list, as_object
-from mcp_server_compaction.own_command import SCRIPT
+from mcp_server_compaction.program import SCRIPT
 from mcp_server_compaction.wrap.servers import SECTION as WRAP_SECTION
 from mcp_server_compaction.wrap.servers import command_in, server_of
 
@@ -72,12 +70,6 @@ class Installation:
     flags: Sequence[str] = ()
     with_hooks: bool = False
     wrapped: Mapping[str, Json] = field(default_factory=dict[str, Json])
-
-
-def this_program() -> list[str]:
-    """Return a command that starts this program without a search in `PATH`."""
-    script = shutil.which(SCRIPT, path=Path(sys.executable).parent) or shutil.which(SCRIPT)
-    return [str(Path(script).absolute())] if script else [sys.executable, "-m", _MODULE]
 
 
 def plan_install(

@@ -41,7 +41,7 @@ from mcp_server_compaction.hosts.session_files import Resumable, write_resumable
 if TYPE_CHECKING:
     from context_compaction import SummaryModel
 
-    from mcp_server_compaction.protocol.sampling import SamplingModel
+    from mcp_server_compaction.protocol.tools.compact_messages import SamplingModel
 
 _TITLE_CHARS = 80
 

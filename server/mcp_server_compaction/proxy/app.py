@@ -25,8 +25,7 @@ from mcp_server_compaction.protocol.app import load_engine, reduce_gc
 from mcp_server_compaction.protocol.deps import LazyArchive
 from mcp_server_compaction.protocol.http_gate import Names, refused
 from mcp_server_compaction.protocol.http_listening import bind
-from mcp_server_compaction.proxy.answers import usage_in
-from mcp_server_compaction.proxy.requests import Conversation, api_of, read_conversation
+from mcp_server_compaction.proxy.requests import Conversation, api_of, read_conversation, usage_in
 from mcp_server_compaction.proxy.sessions import Sessions
 from mcp_server_compaction.proxy.status import CLAUDE_CODE_LOSSES, Status, remove_old_files
 

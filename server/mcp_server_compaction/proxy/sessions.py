@@ -30,8 +30,7 @@ from context_compaction import (
 
 from mcp_server_compaction.config import ProxyOptions
 from mcp_server_compaction.protocol.deps import GetArchive
-from mcp_server_compaction.proxy.answers import Ask, CallerModel
-from mcp_server_compaction.proxy.requests import Conversation
+from mcp_server_compaction.proxy.requests import Ask, CallerModel, Conversation
 from mcp_server_compaction.proxy.status import Status, save_json
 
 _T = TypeVar("_T")

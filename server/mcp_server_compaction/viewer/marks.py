@@ -38,7 +38,8 @@ class Compaction:
     @property
     def stop_seq(self) -> int:
         """The number of the newest message at that time; -1 if unknown."""
-        return int((self.receipt.get("state") or {}).get("stop_seq", -1))
+        state: JsonObject = self.receipt.get("state") or {}
+        return int(state.get("stop_seq", -1))
 
 
 @dataclass(frozen=True, slots=True)

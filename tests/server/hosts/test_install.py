@@ -25,8 +25,8 @@ from mcp_server_compaction.hosts.installing import (
     are_hooks_registered,
     plan_install,
     plan_uninstall,
-    this_program,
 )
+from mcp_server_compaction.program import this_program
 from ruamel.yaml import YAML
 
 Run = Callable[..., str]

@@ -1,11 +1,17 @@
-"""Tool `compact_messages`: take a conversation and return one that fits."""
+"""Tool `compact_messages`: take a conversation and return one that fits.
+
+The model that the MCP client offers can write the summary: sampling, up to protocol version
+2025-11-25. The specification has deprecated it. Since 2026-07-28 a client that refuses a request
+ends the whole call. A summary must never make a compaction fail, so such clients are not asked.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import mcp_types as types
 from anyio import to_thread
 from context_compaction import (
     SETTING_NAMES,
@@ -14,17 +20,29 @@ from context_compaction import (
     CompactRequest,
     CompactResult,
     JsonObject,
+    ModelAnswer,
+    ModelPrompt,
     NotFoundError,
     SettingsError,
     Splice,
+    SummaryError,
+    TellChars,
+    answer_tokens,
+    estimated_usage,
     formats,
     history_hash,
     make_blob,
     make_splices,
+    profile_for,
     window_of,
     with_dropped_names,
 )
+from mcp.server.session import ServerSession
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
 from mcp_types import CallToolResult
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
 from mcp_server_compaction.access.principal import caller
 from mcp_server_compaction.config import Config
@@ -46,7 +64,6 @@ from mcp_server_compaction.protocol.compaction_call import (
 )
 from mcp_server_compaction.protocol.deps import Deps, RequestContext
 from mcp_server_compaction.protocol.resources import texts
-from mcp_server_compaction.protocol.sampling import sampling_model
 from mcp_server_compaction.protocol.schemas import (
     CompactArguments,
     CompactOptions,
@@ -391,3 +408,73 @@ async def _program_reply(
     elif reply.next_step and result.recognised and result.changed and not result.layers:
         reply.next_step = _NOTES["already_compacted"].format(result.recognised) + reply.next_step
     return structured(reply, lists=lists)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingModel:
+    """The model of the client that makes a call.
+
+    Attributes:
+        session: Connection to the client.
+        request_id: The call that the sampling requests belong to.
+        timeout_seconds: Maximum time to wait, because a person may have to approve the request.
+        writer: Name of the writer in receipts.
+        model: Name of the model in receipts. Only the client knows the real name.
+    """
+
+    session: ServerSession
+    request_id: str | int | None
+    timeout_seconds: float
+    writer: str = "sampling"
+    model: str = "the client's model"
+
+    @property
+    def window_tokens(self) -> int:
+        """The context window of an unknown model, in tokens."""
+        return profile_for(None).context_window
+
+    async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
+        """See `SummaryModel.write`."""
+        result = await self._request(prompt)
+        text, failure = "", ""
+        if isinstance(result.content, types.TextContent):
+            text = result.content.text
+            if result.stop_reason in {"toolUse", "refusal"}:
+                failure = f"The client's model did not write ({result.stop_reason})"
+        else:
+            failure = "The client's model returned something other than text"
+        await tell(len(text))
+        usage = estimated_usage(prompt, text)  # because clients report no tokens
+        return ModelAnswer(text, usage, result.stop_reason == "maxTokens", failure)
+
+    async def _request(self, prompt: ModelPrompt) -> types.CreateMessageResult:
+        content = types.TextContent(type="text", text=prompt.user)
+        request = types.CreateMessageRequest(
+            params=types.CreateMessageRequestParams(
+                messages=[types.SamplingMessage(role="user", content=content)],
+                system_prompt=prompt.system,
+                max_tokens=answer_tokens(prompt.max_tokens, self.window_tokens),
+                include_context="none",
+            )
+        )
+        metadata = ServerMessageMetadata(related_request_id=self.request_id)
+        try:
+            return await self.session.send_request(
+                request, types.CreateMessageResult, metadata=metadata
+            )
+        except MCPError as error:
+            reason = " ".join(str(error).split())[:200]
+            raise SummaryError(f"The client did not let its model write: {reason}") from error
+        except ValidationError as error:
+            raise SummaryError("The client returned an invalid sampling result") from error
+
+
+def sampling_model(context: RequestContext, timeout_seconds: float) -> SamplingModel | None:
+    """Return the client's model. None if the client offers no model or a refusal ends the call."""
+    session = context.session
+    capabilities = session.client_capabilities
+    if capabilities is None or capabilities.sampling is None or not session.can_send_request:
+        return None
+    if session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return None
+    return SamplingModel(session, context.request_id, timeout_seconds)

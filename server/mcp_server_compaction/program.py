@@ -1,14 +1,18 @@
-"""Location of the archive, from a flag or variable. Light, because every hook imports it."""
+"""Command that starts this program, and place of its archive. Light, because hooks import it."""
 
+import shutil
+import sys
 from hashlib import blake2b
 from pathlib import Path
 
 from context_compaction import SettingsError
-from context_compaction.system import user_folder
+from context_compaction.system import command_line, user_folder
 
 ARCHIVE_VARIABLE = "MCP_COMPACTION_ARCHIVE"
+_AS_MODULE = [sys.executable, "-m", "mcp_server_compaction"]
 _SCHEMES = ("postgresql", "postgres")
 _FIX = f"Name a folder with --archive or {ARCHIVE_VARIABLE}."
+SCRIPT = "mcp-server-compaction"
 
 
 def archive_place(name: str | None) -> tuple[Path, str | None]:
@@ -47,3 +51,21 @@ def _key_of(address: str) -> str:
     return blake2b(
         f"{location.rpartition('@')[2]}{mark}{settings}".encode(), digest_size=16
     ).hexdigest()
+
+
+def own_command() -> str:
+    """Return the name of this program, or how it was called if `PATH` does not contain it.
+
+    A program in a virtual environment is called by its path, so its name alone is not found.
+    """
+    if shutil.which(SCRIPT):
+        return SCRIPT
+    if Path(sys.argv[0]).stem == SCRIPT:
+        return command_line([sys.argv[0]])
+    return command_line(_AS_MODULE)
+
+
+def this_program() -> list[str]:
+    """Return a command that starts this program without a search in `PATH`."""
+    script = shutil.which(SCRIPT, path=Path(sys.executable).parent) or shutil.which(SCRIPT)
+    return [str(Path(script).absolute())] if script else _AS_MODULE

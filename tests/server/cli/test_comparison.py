@@ -2,7 +2,7 @@
 
 import pytest
 from context_compaction.request import CompactRequest
-from mcp_server_compaction.compare.comparison import READ_PRICE, WRITE_PRICE, Replay, replay
+from mcp_server_compaction.cli.policies import READ_PRICE, WRITE_PRICE, Replay, replay
 
 from tests.support.promises import temporary_archive
 from tests.support.small import assistant, user

@@ -1,1 +1,0 @@
-"""Compare the recall and cost of policies on a conversation."""
