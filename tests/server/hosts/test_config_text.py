@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp_server_compaction.hosts import jsonc
+from mcp_server_compaction.hosts.config_text import parse_json, rewrite_json
 
 KEYS = st.sampled_from(["a", "b", "servers", "x//y", 'quo"te', "ü", ""])
 SCALARS = st.one_of(
@@ -64,9 +64,9 @@ def test_rewritten_text_has_the_new_value_and_is_unchanged_when_the_value_is_equ
     case: tuple[str, Any], other: Any
 ) -> None:
     text, value = case
-    assert jsonc.parse(text) == value
-    assert jsonc.rewritten(text, value) == text
-    assert jsonc.parse(jsonc.rewritten(text, other)) == other
+    assert parse_json(text) == value
+    assert rewrite_json(text, value) == text
+    assert parse_json(rewrite_json(text, other)) == other
 
 
 @given(texts(), KEYS.map("new-{}".format), VALUES)
@@ -74,10 +74,10 @@ def test_rewritten_keeps_all_other_characters_when_a_member_is_added(
     case: tuple[str, Any], key: str, item: Any
 ) -> None:
     text, value = case
-    new = jsonc.rewritten(text, {**value, key: item})
+    new = rewrite_json(text, {**value, key: item})
     rest = iter(new)
     assert all(char in rest for char in text if not char.isspace()), new
-    assert jsonc.parse(jsonc.rewritten(new, value)) == value
+    assert parse_json(rewrite_json(new, value)) == value
 
 
 @pytest.mark.parametrize(
@@ -96,14 +96,14 @@ def test_rewritten_keeps_all_other_characters_when_a_member_is_added(
 )
 def test_parse_names_line_and_column_when_the_text_is_invalid(text: str, position: str) -> None:
     with pytest.raises(ValueError, match=position):
-        jsonc.parse(text)
+        parse_json(text)
 
 
 def test_rewritten_indents_a_new_member_like_its_neighbours() -> None:
     text = '{\n\t// mine\n\t"servers": {\n\t\t"x": {"command": "y"} // keep\n\t},\n}\n'
-    value = jsonc.parse(text)
+    value = parse_json(text)
     value["servers"]["new"] = {"command": "z"}
-    assert jsonc.rewritten(text, value) == (
+    assert rewrite_json(text, value) == (
         '{\n\t// mine\n\t"servers": {\n\t\t"new": {\n\t\t\t"command": "z"\n\t\t},\n'
         '\t\t"x": {"command": "y"} // keep\n\t},\n}\n'
     )
