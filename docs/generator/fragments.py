@@ -38,7 +38,7 @@ from context_compaction import (
 )
 from context_compaction.request import FixedSettings
 from mcp_server_compaction import cli, config
-from mcp_server_compaction.protocol.arguments import short_schema
+from mcp_server_compaction.protocol.schemas import short_schema
 from mcp_server_compaction.protocol.tools import TOOLS
 from observed import ArchiveFields, Surface, archive_fields, budgets, server_surface
 from tables import (

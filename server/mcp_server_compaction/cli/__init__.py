@@ -14,8 +14,7 @@ import click
 from context_compaction import CompactionError, QueryError, SettingsError
 
 from mcp_server_compaction.cli.terminal import Failure, WrongOption, escaped, wrapped
-from mcp_server_compaction.config import load_config
-from mcp_server_compaction.options import options_of
+from mcp_server_compaction.config import load_config, options_of
 
 # The module that defines each command.
 _MODULES = {

@@ -11,10 +11,9 @@ import click
 from context_compaction import SNIPPET_CHARS, Archive, NotFoundError, SearchPage
 
 from mcp_server_compaction.cli.terminal import escaped, say, say_exactly, short_time, with_archive
-from mcp_server_compaction.options import NewFile, options_of, own_options
+from mcp_server_compaction.config import NewFile, options_of, own_options
 from mcp_server_compaction.program import own_command
-from mcp_server_compaction.protocol.arguments import parse_arguments
-from mcp_server_compaction.protocol.schemas import SearchArguments
+from mcp_server_compaction.protocol.schemas import SearchArguments, parse_arguments
 from mcp_server_compaction.protocol.searching import missing_terms_note, query_of, search_reply
 from mcp_server_compaction.protocol.sessions import session_document
 from mcp_server_compaction.reading.text_source import (

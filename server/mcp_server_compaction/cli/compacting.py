@@ -39,7 +39,7 @@ from mcp_server_compaction.cli.terminal import (
     say,
     say_exactly,
 )
-from mcp_server_compaction.config import Config, is_file
+from mcp_server_compaction.config import Config, NewFile, Positive, is_file, options_of
 from mcp_server_compaction.hosts.catalog import this_user
 from mcp_server_compaction.hosts.session_files import (
     CURRENT,
@@ -47,7 +47,6 @@ from mcp_server_compaction.hosts.session_files import (
     Resumable,
     current_transcript,
 )
-from mcp_server_compaction.options import NewFile, Positive, options_of
 from mcp_server_compaction.program import own_command
 from mcp_server_compaction.protocol.compaction_call import (
     Input,

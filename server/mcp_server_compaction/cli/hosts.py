@@ -17,7 +17,7 @@ from context_compaction import SettingsError, VocabularyError
 from context_compaction.system import command_line
 
 from mcp_server_compaction.cli.terminal import answer, config_of, say, say_exactly
-from mcp_server_compaction.config import ROOTS_VARIABLE, Config, is_folder, load_config
+from mcp_server_compaction.config import ROOTS_VARIABLE, Config, is_folder, load_config, own_options
 from mcp_server_compaction.hosts import installing
 from mcp_server_compaction.hosts.catalog import (
     HOSTS,
@@ -29,7 +29,6 @@ from mcp_server_compaction.hosts.catalog import (
 )
 from mcp_server_compaction.hosts.checking import Finding, check_host, deadline, run_checks
 from mcp_server_compaction.hosts.config_text import changed_text
-from mcp_server_compaction.options import own_options
 from mcp_server_compaction.program import (
     ARCHIVE_VARIABLE,
     SCRIPT,

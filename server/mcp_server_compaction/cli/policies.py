@@ -49,7 +49,7 @@ from mcp_server_compaction.cli.terminal import (
     progress,
     say,
 )
-from mcp_server_compaction.options import Positive, own_options
+from mcp_server_compaction.config import Positive, own_options
 from mcp_server_compaction.reading.plain_text import block_text, shared_count
 
 Report: TypeAlias = Callable[[float], Awaitable[None]]

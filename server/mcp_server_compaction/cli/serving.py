@@ -14,8 +14,15 @@ import click
 from context_compaction import SettingsError
 
 from mcp_server_compaction.cli.terminal import Failure, WrongOption, answer, config_of, say
-from mcp_server_compaction.config import Config, ProxyOptions, Service
-from mcp_server_compaction.options import Port, Positive, options_of, own_options
+from mcp_server_compaction.config import (
+    Config,
+    Port,
+    Positive,
+    ProxyOptions,
+    Service,
+    options_of,
+    own_options,
+)
 
 _SETTINGS = {"auto_envvar_prefix": "MCP_COMPACTION_PROXY"}
 

@@ -34,9 +34,8 @@ from mcp_server_compaction.cli.terminal import (
     short_time,
     with_archive,
 )
-from mcp_server_compaction.config import Config
+from mcp_server_compaction.config import Config, own_options
 from mcp_server_compaction.hosts.importing import Imported, Importer, files_to_import, session_files
-from mcp_server_compaction.options import own_options
 from mcp_server_compaction.program import archive_place
 from mcp_server_compaction.reading.text_source import find_session
 from mcp_server_compaction.viewer.formatting import size

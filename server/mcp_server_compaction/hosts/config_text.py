@@ -238,7 +238,8 @@ class _Document:
         self.text = text
         self.commented, self.strict = _blanked_copies(text)
         self.newline = "\r\n" if "\r\n" in text else "\n"
-        self.unit = next(filter(None, map(_indent_of, self.strict.splitlines())), "  ")
+        indents = (_indent_of(line) for line in self.strict.splitlines())
+        self.unit = next(filter(None, indents), "  ")
         self.edits: list[tuple[int, int, str]] = []
 
     def after_space(self, index: int) -> int:
@@ -260,7 +261,8 @@ class _Document:
                 self.change(part.value_start, part.value, members[part.key])
         elif isinstance(old, list) and isinstance(value, list):
             # New hooks are before the others, so items are compared from the end.
-            new = [("", item) for item in value]
+            items: list[Json] = [*value]
+            new = [("", item) for item in items]
             parts, remaining = self._parts(start), list[_Part]()
             for part in reversed(parts):
                 if new and _is_same(part.value, new[-1][1]):

@@ -20,10 +20,9 @@ from context_compaction import (
 )
 from mcp_types import TextResourceContents
 
-from mcp_server_compaction.options import entries
+from mcp_server_compaction.config import entries
 from mcp_server_compaction.protocol import resources
-from mcp_server_compaction.protocol.arguments import short_schema
-from mcp_server_compaction.protocol.schemas import CompactOptions
+from mcp_server_compaction.protocol.schemas import CompactOptions, short_schema
 from mcp_server_compaction.protocol.sessions import (
     branch_pointer,
     branches_document,

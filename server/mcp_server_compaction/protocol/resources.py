@@ -12,8 +12,8 @@ import mcp_types as types
 from context_compaction import QueryError
 from mcp.shared.exceptions import MCPError
 
-from mcp_server_compaction.protocol.arguments import unknown_name
 from mcp_server_compaction.protocol.deps import RequestContext
+from mcp_server_compaction.protocol.schemas import unknown_name
 from mcp_server_compaction.protocol.sessions import iso_time
 
 if TYPE_CHECKING:

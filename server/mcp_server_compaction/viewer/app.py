@@ -28,7 +28,7 @@ from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.session_imports import SessionImports
 from mcp_server_compaction.protocol.deps import LazyArchive
 from mcp_server_compaction.protocol.http_gate import bearer_token
-from mcp_server_compaction.viewer import compactions, context_now, search, sessions, storage, web
+from mcp_server_compaction.viewer import compactions, context_now, sessions, storage, web
 from mcp_server_compaction.viewer.web import LongPages
 
 PAGES: tuple[tuple[str, str, web.Handler], ...] = (
@@ -52,7 +52,7 @@ PAGES: tuple[tuple[str, str, web.Handler], ...] = (
     ("POST", "/sessions/{session_id}/delete", storage.delete),
     ("POST", "/sessions/{session_id}/protect", storage.protect),
     ("GET", "/outputs/{output_id}", sessions.output),
-    ("GET", "/search", search.search),
+    ("GET", "/search", sessions.search),
     ("GET", "/storage", storage.usage),
     ("GET", "/storage/prune", storage.plan),
     ("POST", "/storage/prune", storage.prune),

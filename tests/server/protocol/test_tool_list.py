@@ -12,8 +12,7 @@ from context_compaction.tokens.counter import counter_for
 from context_compaction.tokens.vocabulary import load_o200k
 from mcp.shared.exceptions import MCPError
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.protocol.arguments import parse_arguments
-from mcp_server_compaction.protocol.schemas import CompactArguments, CompactOptions
+from mcp_server_compaction.protocol.schemas import CompactArguments, CompactOptions, parse_arguments
 from mcp_types import INVALID_PARAMS
 
 from tests.server.helpers import Era, connect, error_of

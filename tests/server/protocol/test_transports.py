@@ -43,7 +43,6 @@ HEAVY = (
     "context_compaction.policies",
     "context_compaction.redaction",
     "context_compaction.session",
-    "context_compaction.request",
     "context_compaction.summarizers",
     "context_compaction.tokens",
     "detect_secrets",

@@ -19,15 +19,15 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from mcp_server_compaction.protocol import schemas
-from mcp_server_compaction.protocol.arguments import (
+from mcp_server_compaction.protocol.deps import RequestContext, lists_of
+from mcp_server_compaction.protocol.resources import APP_URIS, texts
+from mcp_server_compaction.protocol.schemas import (
     BOUNDS,
     Arguments,
     parse_arguments,
     short_schema,
     unknown_name,
 )
-from mcp_server_compaction.protocol.deps import RequestContext, lists_of
-from mcp_server_compaction.protocol.resources import APP_URIS, texts
 
 # Claude Code truncates longer results. It accepts at most 500,000 characters.
 MAX_LIST_CHARS = 500_000

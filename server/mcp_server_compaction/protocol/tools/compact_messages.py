@@ -48,7 +48,6 @@ from mcp_server_compaction.access.principal import caller
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.catalog import this_user
 from mcp_server_compaction.hosts.session_files import CURRENT, RESUME_FORMATS, current_transcript
-from mcp_server_compaction.protocol.arguments import parse_arguments, unknown_name
 from mcp_server_compaction.protocol.compaction_call import (
     Input,
     archived_input,
@@ -70,6 +69,8 @@ from mcp_server_compaction.protocol.schemas import (
     CompactReply,
     PreparedReply,
     ReplyKind,
+    parse_arguments,
+    unknown_name,
 )
 from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.protocol.telemetry import stage_clock
