@@ -3,7 +3,7 @@ from .activity.digest import plan_of as plan_of
 from .activity.files import follow_files as follow_files
 from .activity.known_file import KnownFile as KnownFile
 from .activity.outcome import TERMINAL_CODE as TERMINAL_CODE
-from .activity.shown import is_cut as is_cut
+from .activity.outcome import is_cut as is_cut
 from .archive.archive import Archive as Archive
 from .archive.values import (
     AccessToken as AccessToken,
@@ -26,7 +26,7 @@ from .archive.values import (
     shown_address as shown_address,
 )
 from .archive.records import is_encoded as is_encoded, role_of as role_of
-from .archive.progress import (
+from .archive.local.log import (
     ReportWork as ReportWork,
     report_work as report_work,
     reporting_work as reporting_work,

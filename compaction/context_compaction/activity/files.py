@@ -14,7 +14,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from context_compaction.activity import shown
+from context_compaction.activity import outcome
 from context_compaction.activity.calls import (
     Deletes,
     FileChange,
@@ -27,15 +27,8 @@ from context_compaction.activity.calls import (
     is_absolute,
     plain_path,
 )
-from context_compaction.activity.commands import (
-    EXPANDED,
-    Effect,
-    MayChange,
-    Shows,
-    command_effects,
-)
+from context_compaction.activity.commands import EXPANDED, Effect, MayChange, Shows, command_effects
 from context_compaction.activity.known_file import FAST_CHARS, Budget, BudgetSpentError, KnownFile
-from context_compaction.activity.outcome import begins_with_failure, command_output, is_unchanged
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
     Message,
@@ -142,21 +135,21 @@ def follow_files(
         extra_kinds: Kinds of tools by name.
         work_chars: The budget of work.
     """
-    walk = _Walk(extra_kinds, Budget(work_chars))
     try:
-        walk.begin(messages)
+        walk = _Walk(messages, extra_kinds, Budget(work_chars))
     except Exception:  # the arguments of calls may have any shape
         _logger.exception("the calls of a conversation cannot be read")
         return {}
-    for position, message in enumerate(walk.messages):
+    for message in walk.messages:
+        walk.position += 1
         try:
-            walk.take(position, message)
+            walk.take(message)
         except BudgetSpentError:
-            walk.mark_unsure(walk.files.values(), position)
+            walk.mark_unsure(walk.files.values())
             break
         except Exception:  # the arguments of calls may have any shape
-            _logger.exception("the calls of message %d cannot be followed", position)
-            walk.mark_unsure(walk.files.values(), position)
+            _logger.exception("the calls of message %d cannot be followed", walk.position)
+            walk.mark_unsure(walk.files.values())
     walk.add_names()
     used = [file for file in walk.files.values() if file.used_at >= 0]
     return {file.path: file for file in sorted(used, key=lambda file: file.used_at)}
@@ -167,11 +160,16 @@ class _Walk:
 
     Attributes:
         messages: The messages.
+        position: Index of the message that is taken.
         files: The files by a key that all spellings of a path share.
     """
 
-    def __init__(self, extra_kinds: Mapping[str, str] | None, budget: Budget) -> None:
-        self.messages: Messages = ()
+    def __init__(
+        self, messages: Messages, extra_kinds: Mapping[str, str] | None, budget: Budget
+    ) -> None:
+        """Pair calls with results, and find the folder where relative paths start."""
+        self.messages: Messages = with_unique_call_ids(messages)
+        self.position = -1
         self.files: dict[str, KnownFile] = {}
         self._kinds = extra_kinds
         self._budget = budget
@@ -180,11 +178,7 @@ class _Walk:
         self._spelled: dict[str, KnownFile | None] = {}
         self._shell = ""  # the folder in which the last command left its shell
         self._numbering: Counter[str] = Counter()
-
-    def begin(self, messages: Messages) -> None:
-        """Pair calls with results, and find the folder where relative paths start."""
-        self.messages = messages = with_unique_call_ids(messages)
-        self._index = index_calls(messages)
+        self._index = index_calls(self.messages)
         self._top = self._top_folder()
 
     def _top_folder(self) -> str:
@@ -211,25 +205,25 @@ class _Walk:
         top, count = votes.most_common(1)[0] if votes else ("", 0)
         return top if 2 * count > votes.total() else ""
 
-    def take(self, position: int, message: Message) -> None:
+    def take(self, message: Message) -> None:
         """Take one message.
 
         Raises:
             BudgetSpentError: The budget of work is spent.
         """
         if placeholders.is_restored_files(message):
-            self._take_restored(position, message)
+            self._take_restored(message)
         else:
             for block in message.blocks:
                 if isinstance(block, ToolCall) and block.call_id not in self._index.result_at:
                     for change in changes_of(block, classify(block, self._kinds)):
-                        self.mark_unsure(self._known_at(change.path), position)
+                        self.mark_unsure(self._known_at(change.path))
                 elif isinstance(block, ToolResult) and block.call_id in self._index.calls:
-                    self._take_result(position, self._index.calls[block.call_id], block)
+                    self._take_result(self._index.calls[block.call_id], block)
                 elif isinstance(block, Text) and message.role != "assistant":
-                    self._take_note(position, block.text)
+                    self._take_note(block.text)
 
-    def _take_restored(self, position: int, message: Message) -> None:
+    def _take_restored(self, message: Message) -> None:
         """Take files that an earlier compaction restored as their last known texts."""
         text = "".join(block.text for block in message.blocks if isinstance(block, Text))
         self._budget.spend(len(text))
@@ -237,99 +231,90 @@ class _Walk:
             path = placeholders.restored_path(match)
             if path is not None:
                 file = self._spelled_file(path)
-                file.used_at = position
+                file.used_at = self.position
                 file.set_text(match[2])
                 if _UNSURE in match[1].removeprefix(path) or _OMITTED in f"\n{match[2]}":
-                    file.mark_unsure(position)
+                    file.mark_unsure(self.position)
 
-    def _take_note(self, position: int, text: str) -> None:
+    def _take_note(self, text: str) -> None:
         """Take a host's note that a file was changed outside of the conversation."""
         stop = text.find(_OUTSIDE_NOTE)
         while stop >= 0:
             start = text.rfind(" ", max(0, stop - 400), stop) + 1
-            self.mark_unsure(self._known_at(text[start:stop]), position)
+            self.mark_unsure(self._known_at(text[start:stop]))
             stop = text.find(_OUTSIDE_NOTE, stop + 1)
 
-    def _take_result(self, position: int, call: ToolCall, result: ToolResult) -> None:
+    def _take_result(self, call: ToolCall, result: ToolResult) -> None:
         use = classify(call, self._kinds)
         text = result_text(result)
         changes = changes_of(call, use)
         if changes:
-            self._take_changes(position, call, changes, result, text)
+            self._take_changes(call, changes, result, text)
         elif use.command:
-            self._take_command(position, call, use, result, text)
+            self._take_command(call, use, result, text)
         elif use.kind == "read" and use.path:
-            self._take_read(position, call, use.path, result, text)
+            self._take_read(call, use.path, result, text)
 
     def _take_changes(
-        self,
-        position: int,
-        call: ToolCall,
-        changes: Sequence[FileChange],
-        result: ToolResult,
-        text: str,
+        self, call: ToolCall, changes: Sequence[FileChange], result: ToolResult, text: str
     ) -> None:
         folder = _given_folder(call) or ""
         is_shown = not (is_synthetic_result(result) or placeholders.seems_placeholder(result))
-        output, code = command_output(text)
-        if result.is_error or code or is_unchanged(output):
+        output, code = outcome.command_output(text)
+        if result.is_error or code or outcome.is_unchanged(output):
             # A patch of several files may have changed some of them.
             for change in changes if len({change.path for change in changes}) > 1 else ():
-                self.mark_unsure(self._known_at(change.path, folder), position)
+                self.mark_unsure(self._known_at(change.path, folder))
             return
         for change in changes:
             if not change.path:
                 self._spend_files()
-                self.mark_unsure(self.files.values(), position)
+                self.mark_unsure(self.files.values())
                 continue
             file = self._spelled_file(change.path, folder)
-            file.apply(position, change)
+            file.apply(self.position, change)
             if not is_shown or code is None:
-                file.mark_unsure(position)
+                file.mark_unsure(self.position)
 
-    def _take_read(
-        self, position: int, call: ToolCall, path: str, result: ToolResult, text: str
-    ) -> None:
+    def _take_read(self, call: ToolCall, path: str, result: ToolResult, text: str) -> None:
         if result.is_error or is_synthetic_result(result):
             return
-        if begins_with_failure(text) and text.count("\n") < 3:
+        if outcome.begins_with_failure(text) and text.count("\n") < 3:
             return
         file = self._spelled_file(path)
-        file.used_at = file.read_at = position
+        file.used_at = file.read_at = self.position
         if placeholders.seems_placeholder(result):
             return
         self._budget.spend(len(text) + _LINE_CHARS * text.count("\n"))
-        lines = shown.shown_lines(text, call.arguments, call.name, self._numbering)
+        lines = outcome.shown_lines(text, call.arguments, call.name, self._numbering)
         if lines is not None and lines.rows not in ((), ("",)):
             file.show(lines)
 
-    def _take_command(
-        self, position: int, call: ToolCall, use: ToolUse, result: ToolResult, text: str
-    ) -> None:
-        output, code = command_output(text)
+    def _take_command(self, call: ToolCall, use: ToolUse, result: ToolResult, text: str) -> None:
+        output, code = outcome.command_output(text)
         effects = command_effects(call, use)
         self._budget.spend(len(use.command or "") + len(output) // FAST_CHARS)
         succeeded = code == 0 and not result.is_error and not _complains(output)
         given = _given_folder(call)
         # Some tools start each command in one folder, and some keep one shell for all commands.
         folders = [given] if given else ["", self._shell]
-        is_complete = not placeholders.seems_placeholder(result) and not shown.is_cut(output)
+        is_complete = not placeholders.seems_placeholder(result) and not outcome.is_cut(output)
         if effects.shows and succeeded and is_complete:
-            self._take_print(position, effects.shows, output, folders)
+            self._take_print(effects.shows, output, folders)
         for effect in effects.effects:
-            self._take_effect(position, effect, folders, succeeded=succeeded)
+            self._take_effect(effect, folders, succeeded=succeeded)
         if any(map(output.__contains__, _REWROTE)):
             self._spend_files()
             written = (file for file in self.files.values() if file.was_written)
-            self.mark_unsure(written, position)
+            self.mark_unsure(written)
         if effects.folder and not given:
             self._shell = effects.folder
 
-    def _take_print(self, position: int, shows: Shows, output: str, folders: Sequence[str]) -> None:
+    def _take_print(self, shows: Shows, output: str, folders: Sequence[str]) -> None:
         """Take the lines of a file that a command prints."""
         files, is_certain = self._files_in(shows.path, folders)
         for file in files:
-            file.used_at = file.read_at = position
+            file.used_at = file.read_at = self.position
         if not is_certain or not output.strip():
             return
         self._budget.spend(len(output) + _LINE_CHARS * output.count("\n"))
@@ -340,24 +325,22 @@ class _Walk:
         if missing > 0 and not is_to_end and shows.start > 1:
             return  # they also cut them off the beginning: the number of the first is not known
         rows = [*rows, ""] if is_to_end else rows
-        files[0].show(shown.ShownLines(tuple(rows), shows.start, is_to_end))
+        files[0].show(outcome.ShownLines(tuple(rows), shows.start, is_to_end))
 
-    def _take_effect(
-        self, position: int, effect: Effect, folders: Sequence[str], *, succeeded: bool
-    ) -> None:
+    def _take_effect(self, effect: Effect, folders: Sequence[str], *, succeeded: bool) -> None:
         if isinstance(effect, MayChange):
             # The text of a file that this command wrote is certain.
-            files = [f for f in self._may_concern(effect) if f.written_at != position]
-            self.mark_unsure(files, position)
+            files = [f for f in self._may_concern(effect) if f.written_at != self.position]
+            self.mark_unsure(files)
             return
         files, is_certain = self._files_in(effect.path, folders)
         if isinstance(effect, Deletes):
             files += [inner for file in files for inner in self._inside(file.path.strip("/"))]
         for file in files:
             if succeeded and is_certain:
-                file.apply(position, effect)
+                file.apply(self.position, effect)
             else:
-                file.mark_unsure(position)
+                file.mark_unsure(self.position)
 
     def _may_concern(self, may_change: MayChange) -> Iterable[KnownFile]:
         """Return the known files that a command may have changed."""
@@ -376,10 +359,10 @@ class _Walk:
         inner = f"/{folder}/" if folder else "/"
         return [file for file in self.files.values() if inner in f"/{file.path}"]
 
-    def mark_unsure(self, files: Iterable[KnownFile], position: int) -> None:
-        """Record that the message at `position` may have changed `files`."""
+    def mark_unsure(self, files: Iterable[KnownFile]) -> None:
+        """Record that this message may have changed `files`."""
         for file in files:
-            file.mark_unsure(position)
+            file.mark_unsure(self.position)
 
     def _spend_files(self) -> None:
         self._budget.spend(FAST_CHARS * len(self.files))

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from context_compaction.activity.calls import Deletes, FileChange, Replaces, Writes
-from context_compaction.activity.shown import ShownLines
+from context_compaction.activity.outcome import ShownLines
 from context_compaction.file_access import DiskFile
 from context_compaction.messages.model import Messages
 

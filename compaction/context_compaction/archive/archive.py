@@ -5,30 +5,92 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
+from context_compaction.archive import values
 from context_compaction.archive.records import StoredOutput
-from context_compaction.archive.retention import StoredSizes
 from context_compaction.archive.transcripts import TranscriptStore
-from context_compaction.archive.values import (
-    AccessToken,
-    Health,
-    OutputInfo,
-    OutputSlice,
-    PrunePlan,
-    PruneRules,
-    Query,
-    SearchPage,
-    SessionInfo,
-    Usage,
-)
 from context_compaction.archive.writing import append, commit, retain
 from context_compaction.errors import NotFoundError
 from context_compaction.messages.model import JsonObject
 from context_compaction.redaction import RedactionMode
+
+
+class StoredSizes:
+    """All sessions and large contents of an archive, with their sizes.
+
+    Attributes:
+        sessions: All sessions, oldest first.
+        blob_bytes: Stored size of each large content in bytes, by SHA-256.
+    """
+
+    def __init__(
+        self,
+        sessions: Iterable[values.SessionUsage],
+        uses: Iterable[tuple[str, str]],
+        blob_bytes: Mapping[str, int],
+    ) -> None:
+        """Sort the sessions by age and measure the large contents that they refer to.
+
+        Args:
+            sessions: All sessions of the archive, without the sizes of large contents.
+            uses: IDs of sessions with the SHA-256 of a large content that each refers to.
+            blob_bytes: Stored size of each large content in bytes, by SHA-256.
+        """
+        self.blob_bytes: Mapping[str, int] = blob_bytes
+        self._blobs: defaultdict[str, set[str]] = defaultdict(set)
+        for session_id, digest in uses:
+            if digest in blob_bytes:
+                self._blobs[session_id].add(digest)
+        # Number of sessions that refer to each large content.
+        self._users = Counter(digest for blobs in self._blobs.values() for digest in blobs)
+        self.sessions: list[values.SessionUsage] = sorted(
+            map(self._measured, sessions),
+            key=lambda session: (session.last_seconds, session.session_id),
+        )
+        self._unnamed_bytes = self._bytes_of(blob_bytes.keys() - self._users.keys())
+        logs = sum(session.log_bytes for session in self.sessions)
+        self._total_bytes = logs + sum(blob_bytes.values())
+
+    def usage(self) -> values.Usage:
+        """Return the size of each session."""
+        return values.Usage(tuple(self.sessions), self._total_bytes, self._unnamed_bytes)
+
+    def plan(self, rules: values.PruneRules) -> values.PrunePlan:
+        """Return the sessions that `rules` choose for deletion, oldest first, and the effect."""
+        retained = {session.session_id for session in self.sessions if session.is_retained}
+        users = Counter(self._users)
+        remaining_bytes = self._total_bytes - self._unnamed_bytes
+        before_seconds, max_bytes = rules.before_seconds, rules.max_bytes
+        chosen: list[values.SessionUsage] = []
+        for session in self.sessions:
+            if {session.session_id, session.parent_session_id} & retained:
+                continue
+            is_old = before_seconds is not None and session.last_seconds < before_seconds
+            if is_old or (max_bytes is not None and remaining_bytes > max_bytes):
+                blobs = self._blobs[session.session_id]
+                users.subtract(blobs)
+                unused = [digest for digest in blobs if not users[digest]]
+                remaining_bytes -= session.log_bytes + self._bytes_of(unused)
+                chosen.append(session)
+        return values.PrunePlan(
+            tuple(chosen), len(self.sessions), self._total_bytes - remaining_bytes, remaining_bytes
+        )
+
+    def _bytes_of(self, digests: Iterable[str]) -> int:
+        return sum(self.blob_bytes[digest] for digest in digests)
+
+    def _measured(self, session: values.SessionUsage) -> values.SessionUsage:
+        blobs = self._blobs[session.session_id]
+        own = {digest for digest in blobs if self._users[digest] == 1}
+        return replace(
+            session, own_bytes=self._bytes_of(own), shared_bytes=self._bytes_of(blobs - own)
+        )
+
 
 if TYPE_CHECKING:
     from context_compaction.archive.search.filters import Check, RowsOf
@@ -91,7 +153,6 @@ class Archive(ABC):
     context = _on_session(_Store.context)
     context_name = _on_session(_Store.context_name)
     read_messages = _on_session(_Store.read_messages)
-    damaged_messages = _on_session(_Store.damaged_messages)
     history = _on_session(_Store.history)
     branches = _on_session(_Store.branches)
     receipts = _on_session(_Store.receipts)
@@ -106,13 +167,13 @@ class Archive(ABC):
     records = _on_session(_Store.records)
     add_records = _on_session(_Store.add_records)
 
-    async def output_info(self, output_id: str) -> OutputInfo:
+    async def output_info(self, output_id: str) -> values.OutputInfo:
         """Return the description of an output."""
         return await self._on_output(output_id, lambda output: output.info)
 
     async def read_output(
         self, output_id: str, *, start_byte: int = 0, limit_bytes: int | None = None
-    ) -> OutputSlice:
+    ) -> values.OutputSlice:
         """Return bytes of an output, after their hash was checked."""
         return await self._on_output(
             output_id, lambda output: output.read_bytes(start_byte, limit_bytes)
@@ -120,7 +181,7 @@ class Archive(ABC):
 
     async def read_output_lines(
         self, output_id: str, *, start_line: int = 1, line_count: int | None = None
-    ) -> OutputSlice:
+    ) -> values.OutputSlice:
         """Return whole lines of an output; a negative `start_line` counts from the last line."""
         return await self._on_output(
             output_id, lambda output: output.read_lines(start_line, line_count)
@@ -141,7 +202,7 @@ class Archive(ABC):
             "the context or from a search hit."
         )
 
-    async def search(self, query: Query) -> SearchPage:
+    async def search(self, query: values.Query) -> values.SearchPage:
         """Search messages and outputs, including everything that was appended before the call.
 
         Raises:
@@ -160,7 +221,7 @@ class Archive(ABC):
     @abstractmethod
     async def sessions(
         self, *, limit: int = 50, cursor: str | None = None, family_of: str | None = None
-    ) -> tuple[list[SessionInfo], str | None]:
+    ) -> tuple[list[values.SessionInfo], str | None]:
         """Return sessions, newest first, and the cursor of the next page or None.
 
         Args:
@@ -184,11 +245,11 @@ class Archive(ABC):
     async def store_token(self, token_id: str, fields: JsonObject | None) -> bool:
         """Store a token durably, or without fields remove it; return whether it existed."""
 
-    async def keep_token(self, token: AccessToken) -> None:
+    async def keep_token(self, token: values.AccessToken) -> None:
         """Store an access token; it is durable when this returns."""
         await self.store_token(token.token_id, asdict(token))
 
-    async def token(self, token_id: str, *, tenant: str | None = None) -> AccessToken | None:
+    async def token(self, token_id: str, *, tenant: str | None = None) -> values.AccessToken | None:
         """Return an access token, or None if it does not exist or was revoked.
 
         Args:
@@ -201,22 +262,22 @@ class Archive(ABC):
         """
         fields = await self.token_fields(self.tenant if tenant is None else tenant)
         found = (item for item in fields if item["token_id"] == token_id)
-        return next(map(AccessToken.from_json, found), None)
+        return next(map(values.AccessToken.from_json, found), None)
 
-    async def tokens(self) -> list[AccessToken]:
+    async def tokens(self) -> list[values.AccessToken]:
         """Return all access tokens, oldest first."""
-        tokens = map(AccessToken.from_json, await self.token_fields(self.tenant))
+        tokens = map(values.AccessToken.from_json, await self.token_fields(self.tenant))
         return sorted(tokens, key=lambda token: (token.created_seconds, token.token_id))
 
     async def revoke_token(self, token_id: str) -> bool:
         """Remove an access token durably; return whether it existed."""
         return await self.store_token(token_id, None)
 
-    async def usage(self) -> Usage:
+    async def usage(self) -> values.Usage:
         """Return the size of each session."""
         return (await self.stored_sizes()).usage()
 
-    async def prune(self, rules: PruneRules, *, dry_run: bool = False) -> PrunePlan:
+    async def prune(self, rules: values.PruneRules, *, dry_run: bool = False) -> values.PrunePlan:
         """Remove the sessions that `rules` choose and all unused large contents.
 
         With `dry_run` nothing is removed, and the plan is returned.
@@ -241,7 +302,7 @@ class Archive(ABC):
         """
 
     @abstractmethod
-    async def health(self) -> Health:
+    async def health(self) -> values.Health:
         """Return sizes and problems of the archive."""
 
     @abstractmethod

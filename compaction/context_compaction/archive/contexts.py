@@ -2,18 +2,25 @@
 
 A compaction stores the context that it left, with the branch that it was made from. A later list
 that starts with the messages of that branch continues from the context instead.
+
+Hosts trim white space, write the arguments of a call again, drop thinking, reminders and fields of
+the provider, give calls other IDs, shorten old results, and put a notice in the place of old media.
+None of this changes what was said.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from typing import Any
 
+from context_compaction.activity.outcome import is_shortened, without_reminder
 from context_compaction.archive.histories import HistoryTree, MissingHistoryError, Node
-from context_compaction.archive.records import LinePlace, LoggedRecord
-from context_compaction.archive.rewrites import has_same_request, said_in
+from context_compaction.archive.records import LinePlace, LoggedRecord, role_of
 from context_compaction.archive.values import NO_SEQ, ContextEntry
-from context_compaction.messages.model import Message
-from context_compaction.messages.raw import ROOT, chain_hashes
+from context_compaction.messages import model
+from context_compaction.messages.placeholders import ids_in_placeholder
+from context_compaction.messages.raw import ROOT, chain_hashes, without_cache_markers
+from context_compaction.messages.speakers import user_text
 
 # A list may continue from any of the newest contexts, because agents may share a session.
 _TRIED_CONTEXTS = 4
@@ -30,7 +37,6 @@ class ComparedList:
     Attributes:
         contents: Content hashes of the messages.
         chain: Chain hashes of the messages.
-        roles: Returns the roles of the messages.
         message: Returns the message at an index.
         archived: Returns the archived message with a number. Both functions return None if the
             message cannot be read.
@@ -38,9 +44,8 @@ class ComparedList:
 
     contents: Sequence[str]
     chain: Sequence[str]
-    roles: Callable[[], Sequence[str]]
-    message: Callable[[int], Message | None]
-    archived: Callable[[int], Message | None]
+    message: Callable[[int], model.Message | None]
+    archived: Callable[[int], model.Message | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +241,7 @@ class StoredContexts:
         """
         if not originals:
             return []
-        contents, roles = given.contents, given.roles()
+        contents = given.contents
         own_roles = self.tree.roles_of(originals)
         first = next((number for number, role in enumerate(own_roles) if role != "system"), 0)
         # After this message, the host may have removed or rewritten any of its messages.
@@ -257,7 +262,7 @@ class StoredContexts:
                 continue
             archived = self._archived(originals[number], given)
             message = given.message(index) if here else None
-            has_original, has_message = said_in(archived, message)
+            has_original, has_message = _said_in(archived, message)
             if has_original or has_message:
                 indexes += [index if has_message else None] * has_original
                 index += has_message
@@ -265,14 +270,14 @@ class StoredContexts:
             changes += 1
             is_hosts = own_roles[number] in _HOST_ROLES
             is_rewritten = next_known == following
-            if known[number] == following and roles[index] in _HOST_ROLES:
+            if known[number] == following and message and role_of(message) in _HOST_ROLES:
                 index += 1  # the list has an additional message for this call
             elif is_hosts and (next_known == here or number > last_fixed):
                 indexes.append(None)  # the message was for an earlier call only
             elif is_rewritten and (
                 own_roles[number] == "system"
                 or number == first
-                or (number == last_request and has_same_request(archived, message))
+                or (number == last_request and _has_same_request(archived, message))
             ):
                 indexes.append(index)
                 index += 1
@@ -284,12 +289,12 @@ class StoredContexts:
         start = indexes[first]
         is_same_start = start is not None and (
             contents[start] == known[first]
-            or all(said_in(self._archived(originals[first], given), given.message(start)))
+            or all(_said_in(self._archived(originals[first], given), given.message(start)))
         )
         unchanged = len(known) - changes
         return indexes if unchanged >= (changes if is_same_start else _MAX_CHANGES) else []
 
-    def _archived(self, node: Node, given: ComparedList) -> Message | None:
+    def _archived(self, node: Node, given: ComparedList) -> model.Message | None:
         """Return the archived message of a node; None if this library wrote or edited it."""
         archived = self.tree.messages.get(node.seq)
         is_own = archived is not None and archived.content == node.content
@@ -302,7 +307,7 @@ class StoredContexts:
             return []
 
     def current(
-        self, archived: Callable[[int], Message | None]
+        self, archived: Callable[[int], model.Message | None]
     ) -> tuple[list[tuple[str, Node]], ContextMatch | None]:
         """Return the newest list with its chain hashes, and the context that replaces its start.
 
@@ -321,11 +326,7 @@ class StoredContexts:
         nodes = self.tree.path(next(iter(ends), head))
         contents = [node.content for _, node in nodes]
         listed = ComparedList(
-            contents,
-            chain_hashes(contents),
-            partial(self.tree.roles_of, [node for _, node in nodes]),
-            lambda index: archived(nodes[index][1].seq),
-            archived,
+            contents, chain_hashes(contents), lambda index: archived(nodes[index][1].seq), archived
         )
         return nodes, self.match(listed)
 
@@ -341,3 +342,87 @@ def _tail_entries(entries: Sequence[ContextEntry], originals: Sequence[Node]) ->
             break
         indexes.append(index)
     return indexes[::-1]
+
+
+# Messages that a host rewrote ---------------------------------------------------------------------
+
+
+_ELEMENT = re.compile(r"<([a-z][\w-]{0,40})>.*?</\1>", re.DOTALL | re.IGNORECASE)
+
+
+def _said_in(archived: model.Message | None, message: model.Message | None) -> tuple[bool, bool]:
+    """Return which of two messages say the same words, calls, results and media.
+
+    Both do, or one of them says nothing but thinking, so that the other list may lack it, or
+    neither does. None stands for a message that cannot be compared.
+    """
+    one = None if archived is None else _said(archived.blocks)
+    other = None if message is None else _said(message.blocks)
+    if archived and message and archived.role == message.role and _are_same(one, other):
+        return True, True
+    return one == [], other == [] and one != []
+
+
+def _has_same_request(archived: model.Message | None, message: model.Message | None) -> bool:
+    """Whether the user typed the same words, whatever elements the host added to them."""
+    if archived is None or message is None:
+        return False
+    return _typed_words(archived) == _typed_words(message)
+
+
+def _typed_words(message: model.Message) -> str:
+    text = user_text(message)
+    is_short = len(text) <= 20_000  # of a longer text the search could take long
+    return (_ELEMENT.sub("", text) if is_short else text).strip()
+
+
+def _said(blocks: Sequence[model.Block]) -> list[Any]:
+    """Return what blocks say: a text without white space at its ends, a call without its ID."""
+    said: list[Any] = []
+    for block in blocks:
+        match block:
+            case model.Text(text):
+                said += [text] if (text := _words(text)) else []
+            case model.Thinking():
+                pass
+            case model.ToolCall(_, name, arguments):
+                said.append((name, arguments))
+            case model.Opaque(_, source):
+                unmarked = without_cache_markers(source)
+                said.append({k: v for k, v in unmarked.items() if k not in ("id", "tool_use_id")})
+            case _:
+                said.append(block)
+    return said
+
+
+def _words(text: str) -> str:
+    """Return `text` without thinking at its start, reminders, empty lines and ends of lines."""
+    text = without_reminder(text).strip()
+    start = _ELEMENT.match(text) if text.startswith("<think") else None
+    lines = text[start.end() if start else 0 :].strip().splitlines()
+    return "\n".join(filter(None, map(str.rstrip, lines)))
+
+
+def _are_same(one: Sequence[Any] | None, other: Sequence[Any] | None) -> bool:
+    if one is None or other is None or len(one) != len(other):
+        return False
+    return all(map(_is_same, one, other))
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, model.Image | model.Document) and isinstance(other, str):
+        return is_shortened(other, "")
+    if not (isinstance(one, model.ToolResult) and isinstance(other, model.ToolResult)):
+        return bool(one == other)
+    if one.is_error != other.is_error:
+        return False
+    return _is_excerpt(one.content, other.content) or _is_excerpt(other.content, one.content)
+
+
+def _is_excerpt(parts: Sequence[model.Part], of: Sequence[model.Part]) -> bool:
+    """Whether a host may have shortened the parts `of` a result to `parts`."""
+    text, whole = _words(model.text_of(parts)), _words(model.text_of(of))
+    media = [part for part in of if not isinstance(part, model.Text)]
+    has_media = all(part in media for part in parts if not isinstance(part, model.Text))
+    is_ours = bool(ids_in_placeholder(text))
+    return has_media and (text == whole or (is_shortened(text, whole) and not is_ours))

@@ -7,7 +7,7 @@ keeps only the newest ones, or rewrites the first one at each turn. Nodes and ru
 any order.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -406,7 +406,8 @@ class HistoryTree:
         best: tuple[Repeat | None, list[int]] = None, []
         # A session may contain a text many times, so only its newest places are tried.
         for source in islice(self.newest_with(contents[index]), 4):
-            seqs = self._common(contents, start, index, source, is_used)
+            recent = (contents[number] for number in range(index, start - 1, -1))
+            seqs = self._common(recent, source, is_used)
             first = index + 1 - len(seqs)
             is_newest = not self.is_continued(source)
             is_repeat = (
@@ -419,19 +420,13 @@ class HistoryTree:
         return best
 
     def _common(
-        self,
-        contents: Sequence[str],
-        start: int,
-        index: int,
-        source: str,
-        is_used: Callable[[int], bool],
+        self, recent: Iterable[str], source: str, is_used: Callable[[int], bool]
     ) -> list[int]:
-        """Return the numbers of the messages that end both `source` and the list, newest first."""
+        """Return the numbers of the messages that end both `source` and a list, newest first."""
         seqs: list[int] = []
         with suppress(MissingHistoryError):  # the part before the damage is common
-            for _, node in self.walk(source):
-                here = index - len(seqs)
-                if here < start or node.content != contents[here]:
+            for content, (_, node) in zip(recent, self.walk(source), strict=False):
+                if node.content != content:
                     break
                 if node.seq != NO_SEQ and is_used(node.seq):
                     break

@@ -46,6 +46,7 @@ import zstandard
 
 from context_compaction.archive.values import OutputInfo, OutputSlice
 from context_compaction.errors import ArchiveDamagedError, NotFoundError, QueryError, SettingsError
+from context_compaction.formats.base import leaves
 from context_compaction.messages import model
 from context_compaction.messages.model import (
     OUTPUT_ID_HEX_DIGITS,
@@ -67,7 +68,7 @@ TITLE_CHARS = 80
 # Images, signatures and encrypted content have no words to search for.
 _ENCODED = re.compile(r"(?:data:[^,]{0,100},)?[A-Za-z0-9+/_-]{200,}={0,2}")
 _BLOB_KEY = "$blob"
-_BLOB_MARK = f'{_BLOB_KEY}":'  # `internalise` has nothing to do for a text without it
+_BLOB_MARK = f'{_BLOB_KEY}":'  # `parse_body` restores nothing in a text without it
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def externalise(value: Any, store_blob: Callable[[bytes], str]) -> str:
 
     A string above the limit becomes `{"$blob": its hash}`. `store_blob` stores its bytes (UTF-8,
     lone surrogates allowed) and returns their hash. If the value itself contains the key "$blob",
-    the key gets one more "$", which `internalise` removes.
+    the key gets one more "$", which `parse_body` removes.
     """
     text = ascii_json(value)
     # Search for one character first, because that is much faster and most texts lack it.
@@ -152,23 +153,16 @@ def _externalise(value: Any, store_blob: Callable[[bytes], str]) -> Any:
 
 
 def parse_body(text: str, get: Callable[[str], bytes]) -> Any:
-    """Return the value that was passed to `externalise`, from its JSON text."""
-    body = json.loads(text)
-    return internalise(body, get) if _BLOB_MARK in text else body
-
-
-def internalise(value: Any, get: Callable[[str], bytes]) -> Any:
     """Return the value that was passed to `externalise`; `get` returns the bytes of a hash."""
-    if is_object(value):
+    if _BLOB_MARK not in text:
+        return json.loads(text)
+
+    def restore(value: JsonObject) -> Any:
         if value.keys() == {_BLOB_KEY}:
             return get(value[_BLOB_KEY]).decode("utf-8", "surrogatepass")
-        return {
-            key[1:] if _is_blob_key(key) else key: internalise(item, get)
-            for key, item in value.items()
-        }
-    if is_list(value):
-        return [internalise(item, get) for item in value]
-    return value
+        return {key[1:] if _is_blob_key(key) else key: item for key, item in value.items()}
+
+    return json.loads(text, object_hook=restore)
 
 
 def _is_blob_key(key: str) -> bool:
@@ -244,11 +238,7 @@ def block_texts(block: model.Block) -> list[str]:
 
 def all_strings(value: Any) -> list[str]:
     """Return all strings and numbers among the values of a JSON value, in order."""
-    if model.is_object(value):
-        return [string for item in value.values() for string in all_strings(item)]
-    if model.is_list(value):
-        return [string for item in value for string in all_strings(item)]
-    return [] if value is None or isinstance(value, bool) else [str(value)]
+    return [str(leaf) for _, leaf in leaves(value)]
 
 
 class Blobs(ABC):

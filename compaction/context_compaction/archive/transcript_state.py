@@ -1,4 +1,4 @@
-"""State of one session that is known without reading the body of a record, and its storage.
+"""State of one session that is known without reading the body of a record.
 
 It is built from the heads of the session's records. Several processes may write records, so `learn`
 accepts them in any order. The index of a local archive and the database keep the `Description`.
@@ -6,19 +6,18 @@ accepts them in any order. The index of a local archive and the database keep th
 
 import json
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from math import inf
 from sys import intern
 from threading import Lock
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cachetools import LRUCache
 
 from context_compaction.archive.contexts import StoredContexts
 from context_compaction.archive.histories import HistoryTree, MessageNode, MessageRun
-from context_compaction.archive.records import Blobs, LinePlace, LoggedRecord, Record
+from context_compaction.archive.records import LoggedRecord
 from context_compaction.archive.values import SessionInfo, SessionUsage
 from context_compaction.errors import NotFoundError
 from context_compaction.messages.model import JsonObject
@@ -252,76 +251,6 @@ class TranscriptState(Description):
 
     def _receipts_among(self, names: Iterable[str]) -> list[int]:
         return [number for name in names for number in self._receipts_at.get(name, ())]
-
-
-class Sessions(Protocol[S]):
-    """The sessions of one tenant, and how their records are stored."""
-
-    @property
-    def blobs(self) -> Blobs:
-        """Large contents that records refer to."""
-        ...
-
-    def state(self, session_id: str) -> S:
-        """Return the current state of a session; an empty state if the session does not exist."""
-        ...
-
-    def writing(self, session_id: str) -> AbstractContextManager[S]:
-        """Yield the current state of a session to which only this call can write in the block.
-
-        All known records are durable, because new records refer to them.
-        """
-        ...
-
-    def write(
-        self, state: S, session_id: str, parent_session_id: str | None, records: Sequence[Record]
-    ) -> None:
-        """Add records, all or none of them, and let the state learn them."""
-        ...
-
-    def secure(self, state: S) -> None:
-        """Make all known records of the session durable."""
-        ...
-
-    def bodies(self, state: S, places: Sequence[LinePlace]) -> list[Any]:
-        """Return the bodies of records; raise `ArchiveDamagedError` if one cannot be read."""
-        ...
-
-    def all_records(self, state: S) -> list[LoggedRecord]:
-        """Return all records of a session in order, except records that only name the session."""
-        ...
-
-
-def numbered(
-    state: TranscriptState,
-    session_id: str,
-    parent_session_id: str | None,
-    records: Sequence[Record],
-    *,
-    opens: bool,
-) -> list[Record]:
-    """Give each record its number, and return them after one that names the session if needed.
-
-    Args:
-        state: State of the session before the records.
-        session_id: The session.
-        parent_session_id: Session that started it; ignored if the session already has a parent.
-        records: Records of one call.
-        opens: Whether to name the session in any case, because the records start a new file.
-    """
-    parent = state.parent_session_id or parent_session_id
-    if opens or parent != state.parent_session_id:
-        head = {
-            "kind": "session",
-            # Not the current time, so that an imported old session stays old.
-            "ts": min(record.head["ts"] for record in records),
-            "session": session_id,
-            "parent": parent,
-        }
-        records = [Record(head), *records]
-    for number, record in enumerate(records, state.next_number):
-        record.head["n"] = number
-    return [*records]
 
 
 class StateCache(Generic[S]):

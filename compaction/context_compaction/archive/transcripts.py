@@ -1,9 +1,11 @@
-"""Transcripts: reading and writing the records of sessions; `appending.py` adds message lists.
+"""Transcripts: reading and copying the records of sessions; `writing.py` adds message lists.
 
 All functions block. The archive ensures that only one thread at a time works on a session.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -12,6 +14,7 @@ from context_compaction import errors
 from context_compaction.archive.contexts import ContextMatch, StoredContext
 from context_compaction.archive.histories import MessageNode, Node
 from context_compaction.archive.records import (
+    Blobs,
     LinePlace,
     LoggedRecord,
     Record,
@@ -21,7 +24,7 @@ from context_compaction.archive.records import (
     externalise,
     info_of,
 )
-from context_compaction.archive.transcript_state import S, Sessions
+from context_compaction.archive.transcript_state import S, TranscriptState
 from context_compaction.archive.values import (
     NO_SEQ,
     ArchivedMessage,
@@ -43,13 +46,44 @@ T = TypeVar("T")
 _COPY_BYTES = 16 * 1024 * 1024  # of records that one call of `records` returns
 
 
-class TranscriptStore(Generic[S]):
-    """All transcripts of one tenant. `Archive` offers the public methods that name a session."""
+class TranscriptStore(ABC, Generic[S]):
+    """All transcripts of one tenant. `Archive` offers the public methods that name a session.
 
-    def __init__(self, sessions: Sessions[S], *, redacts: bool) -> None:
-        """With `redacts`, secrets are removed from everything that is written."""
-        self.redacts = redacts
-        self.sessions = sessions
+    Attributes:
+        blobs: Large contents that records refer to.
+        redacts: Whether secrets are removed from everything that is written.
+    """
+
+    blobs: Blobs
+    redacts: bool
+
+    @abstractmethod
+    def state(self, session_id: str) -> S:
+        """Return the current state of a session; an empty state if the session does not exist."""
+
+    @abstractmethod
+    def writing(self, session_id: str) -> AbstractContextManager[S]:
+        """Yield the current state of a session to which only this call can write in the block.
+
+        All known records are durable, because new records refer to them.
+        """
+
+    @abstractmethod
+    def write(
+        self, state: S, session_id: str, parent_session_id: str | None, records: Sequence[Record]
+    ) -> None:
+        """Add records, all or none of them, and let the state learn them."""
+
+    def secure(self, state: S) -> None:
+        """Make all known records of the session durable; by default they are."""
+
+    @abstractmethod
+    def bodies(self, state: S, places: Sequence[LinePlace]) -> list[Any]:
+        """Return the bodies of records; raise `ArchiveDamagedError` if one cannot be read."""
+
+    @abstractmethod
+    def all_records(self, state: S) -> list[LoggedRecord]:
+        """Return all records of a session in order, except records that only name the session."""
 
     def existing(self, session_id: str) -> S:
         """Return the state of a session that must exist.
@@ -58,7 +92,7 @@ class TranscriptStore(Generic[S]):
             SettingsError: The session ID is invalid.
             NotFoundError: The archive has no such session.
         """
-        state = self.sessions.state(check_session_id(session_id))
+        state = self.state(check_session_id(session_id))
         if not state.exists:
             raise errors.NotFoundError.of_session(session_id)
         return state
@@ -98,14 +132,6 @@ class TranscriptStore(Generic[S]):
             contents[match.lead : match.message_count] = [entry.content for entry in entries]
         return (ROOT, *chain_hashes(contents))[-1]
 
-    def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
-        """Return the numbers from `start` to `stop` of messages that can no longer be read."""
-        state = self.existing(session_id)
-        if len(state.messages) == state.next_seq:
-            return []
-        within = range(max(0, start), min(stop + 1, state.next_seq))
-        return [seq for seq in within if seq not in state.messages]
-
     def read_messages(
         self, session_id: str, start: int, stop: int, *, head: str | None = None
     ) -> list[ArchivedMessage]:
@@ -133,7 +159,7 @@ class TranscriptStore(Generic[S]):
         if head is not None:
             within = [seq for seq in state.history(head) if start <= seq <= stop]
         nodes = [node for node in map(state.messages.get, within) if node is not None]
-        bodies = self.sessions.bodies(state, [node.place for node in nodes])
+        bodies = self.bodies(state, [node.place for node in nodes])
         return [
             ArchivedMessage(session_id, node.seq, node.format, raw, float(node.seconds))
             for node, raw in zip(nodes, bodies, strict=True)
@@ -181,7 +207,7 @@ class TranscriptStore(Generic[S]):
         state = self.existing(session_id)
         numbers = sorted(state.receipts) if heads is None else state.receipts_of(heads)
         places = [state.receipts[number].place for number in _part_of(numbers, after, limit)]
-        return self.sessions.bodies(state, places)
+        return self.bodies(state, places)
 
     def stored_receipts(self, session_id: str) -> list[StoredReceipt]:
         """Return all receipts of the session with their times, oldest first."""
@@ -328,12 +354,12 @@ class TranscriptStore(Generic[S]):
 
     def output(self, session_id: str, output_id: str) -> StoredOutput | None:
         """Return an output of a session, or None if the session does not have it."""
-        state = self.sessions.state(session_id)
+        state = self.state(session_id)
         record = state.outputs.get(output_id)
         if record is None:
             return None
         info = info_of(record.head, session_id)
-        return StoredOutput(info, self.body(state, record.place), self.sessions.blobs)
+        return StoredOutput(info, self.body(state, record.place), self.blobs)
 
     def outputs(self, session_id: str, *, limit: int | None = None) -> list[OutputInfo]:
         """Return at most `limit` outputs of the session, newest first."""
@@ -349,7 +375,7 @@ class TranscriptStore(Generic[S]):
                 f"Message {seqs[nodes.index(None)]} of session {state.session_id} is damaged. "
                 "Pass the whole message list again, which stores the message again."
             )
-        return self.sessions.bodies(state, [node.place for node in nodes if node is not None])
+        return self.bodies(state, [node.place for node in nodes if node is not None])
 
     def parsed(self, state: S, seq: int) -> Message | None:
         """Return the message with a number; None if it cannot be read."""
@@ -360,7 +386,7 @@ class TranscriptStore(Generic[S]):
 
     def body(self, state: S, place: LinePlace) -> Any:
         """Return the body of the record at a position."""
-        (body,) = self.sessions.bodies(state, [place])
+        (body,) = self.bodies(state, [place])
         return body
 
     def records(self, session_id: str, *, after: int, limit: int = 1_000) -> list[CopiedRecord]:
@@ -369,10 +395,10 @@ class TranscriptStore(Generic[S]):
         At most `limit` records are returned, and fewer if they are large. The list is empty at the
         end, and if the session does not exist.
         """
-        state = self.sessions.state(check_session_id(session_id))
+        state = self.state(check_session_id(session_id))
         chosen: list[LoggedRecord] = []
         size_bytes = 0
-        for record in self.sessions.all_records(state)[after:][:limit]:
+        for record in self.all_records(state)[after:][:limit]:
             if size_bytes > _COPY_BYTES:
                 break
             size_bytes += record.head.get("bytes", 0)
@@ -381,11 +407,11 @@ class TranscriptStore(Generic[S]):
 
     def _copies(self, state: S, records: Sequence[LoggedRecord]) -> list[CopiedRecord]:
         copied: list[CopiedRecord] = []
-        bodies = self.sessions.bodies(state, [record.place for record in records])
+        bodies = self.bodies(state, [record.place for record in records])
         for record, body in zip(records, bodies, strict=True):
             head = {name: value for name, value in record.head.items() if name not in {"n", "last"}}
             if head["kind"] == "output":
-                body = StoredOutput(info_of(head, ""), body, self.sessions.blobs).read_all()
+                body = StoredOutput(info_of(head, ""), body, self.blobs).read_all()
             copied.append(CopiedRecord(head, body))
         return copied
 
@@ -412,13 +438,13 @@ class TranscriptStore(Generic[S]):
                 f"can follow record {after}. Copy the session from its start."
             )
 
-        sessions, store_blob = self.sessions, self.sessions.blobs.put
+        store_blob = self.blobs.put
         if not records:
             return 0
-        if after and not sessions.state(check_session_id(session_id)).exists:
+        if after and not self.state(check_session_id(session_id)).exists:
             raise too_few(0)  # before the session is created
-        with sessions.writing(check_session_id(session_id)) as state:
-            present = sessions.all_records(state)
+        with self.writing(check_session_id(session_id)) as state:
+            present = self.all_records(state)
             if len(present) < after:
                 raise too_few(len(present))
             known = self._copies(state, present[after:][: len(records)])
@@ -438,10 +464,42 @@ class TranscriptStore(Generic[S]):
                 for record in records[len(known) :]
             ]
             if new:
-                sessions.write(state, session_id, parent_session_id, new)
+                self.write(state, session_id, parent_session_id, new)
             return len(new)
 
 
 def _part_of(values: Sequence[T], after: int, limit: int | None) -> list[T]:
     """Return the part of `values` that `receipts` describes for `after` and `limit`."""
     return [*values[after:]][:limit]
+
+
+def numbered(
+    state: TranscriptState,
+    session_id: str,
+    parent_session_id: str | None,
+    records: Sequence[Record],
+    *,
+    opens: bool,
+) -> list[Record]:
+    """Give each record its number, and return them after one that names the session if needed.
+
+    Args:
+        state: State of the session before the records.
+        session_id: The session.
+        parent_session_id: Session that started it; ignored if the session already has a parent.
+        records: Records of one call.
+        opens: Whether to name the session in any case, because the records start a new file.
+    """
+    parent = state.parent_session_id or parent_session_id
+    if opens or parent != state.parent_session_id:
+        head = {
+            "kind": "session",
+            # Not the current time, so that an imported old session stays old.
+            "ts": min(record.head["ts"] for record in records),
+            "session": session_id,
+            "parent": parent,
+        }
+        records = [Record(head), *records]
+    for number, record in enumerate(records, state.next_number):
+        record.head["n"] = number
+    return [*records]

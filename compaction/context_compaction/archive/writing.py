@@ -87,23 +87,23 @@ def append(
             _check_id(store, name)
     if format not in FORMATS:
         raise errors.SettingsError(f"Unknown format {format!r}. Use one of: {', '.join(FORMATS)}.")
-    given, sessions = _GivenList(store, messages, format, after), store.sessions
-    state = sessions.state(session_id)
+    given = _GivenList(store, messages, format, after)
+    state = store.state(session_id)
     number = state.next_number
     result = given.place(state)
     if dry_run or _is_stray(result, least_shared):
         return result
     if not (result.written or given.placed.repeats):
-        sessions.secure(state)  # the reply promises that the messages survive power loss
+        store.secure(state)  # the reply promises that the messages survive power loss
         return result
-    with sessions.writing(session_id) as current:
+    with store.writing(session_id) as current:
         if current is not state or current.next_number != number:
             result = given.place(current)  # another process has written
             if _is_stray(result, least_shared):
                 return result
         records = given.new_records(result, time.time())
         if records:
-            sessions.write(current, session_id, parent_session_id, records)
+            store.write(current, session_id, parent_session_id, records)
     return replace(result, parent_session_id=current.parent_session_id)
 
 
@@ -230,7 +230,6 @@ class _GivenList:
         given = ComparedList(
             contents,
             chain,
-            lambda: [*map(role_of, messages)],
             lambda index: messages[index],
             cache(partial(self._store.parsed, state)),
         )
@@ -256,7 +255,7 @@ class _GivenList:
 
     def new_records(self, result: AppendResult, now_seconds: float) -> list[Record]:
         """Return the records of the new messages and runs in the order of the list."""
-        messages, chain, put = self._messages, result.heads, self._store.sessions.blobs.put
+        messages, chain, put = self._messages, result.heads, self._store.blobs.put
         parents = (self._after, *chain)
         new = [index for index, seq in enumerate(self.placed.seqs) if seq is None]
         first = min(new, default=len(messages))
@@ -362,8 +361,8 @@ def commit(
         outputs, receipt = redact_json(outputs), redact_json(receipt)
         outputs = {blob.output_id: outputs[blob.output_id] | figures_of(blob) for blob in blobs}
     now = {"ts": time.time()}
-    sessions, store_blob = store.sessions, store.sessions.blobs.put
-    with sessions.writing(session_id) as state:
+    store_blob = store.blobs.put
+    with store.writing(session_id) as state:
         records: list[Record] = []
         for blob in reversed({blob.output_id: blob for blob in reversed(blobs)}.values()):
             output = outputs[blob.output_id]
@@ -391,7 +390,7 @@ def commit(
             body = externalise(made, store_blob)
             records.append(Record({"kind": "context"} | now | named, body))
         if records:
-            sessions.write(state, session_id, None, records)
+            store.write(state, session_id, None, records)
 
 
 def _is_stored(state: TranscriptState, head: JsonObject) -> bool:
@@ -432,8 +431,8 @@ def _edited_as_such(store: _Store, state: TranscriptState, entry: ContextEntry) 
 def retain(store: _Store, session_id: str, *, retained: bool = True) -> None:
     """Protect a session and its descendants from pruning, or end the protection."""
     store.existing(session_id)
-    with store.sessions.writing(session_id) as state:
+    with store.writing(session_id) as state:
         if state.is_retained != retained:
             # With the time of the last message, so that this does not make the session newer.
             head = {"kind": "pin", "ts": state.last_seconds, "pinned": retained}
-            store.sessions.write(state, session_id, None, [Record(head)])
+            store.write(state, session_id, None, [Record(head)])

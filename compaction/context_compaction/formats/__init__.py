@@ -16,20 +16,10 @@ from hashlib import blake2b
 from typing import Any, NoReturn, TypeVar
 
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
+from context_compaction.formats import base
 from context_compaction.formats.anthropic import FORMAT as ANTHROPIC
-from context_compaction.formats.base import (
-    MESSAGE_REMEDY,
-    MessageFormat,
-    leaves,
-    list_or_none,
-    nests_too_deep,
-    object_or_none,
-    plain_text,
-    require_object,
-    text_or_none,
-)
+from context_compaction.formats.base import MessageFormat
 from context_compaction.formats.bedrock_converse import FORMAT as BEDROCK_CONVERSE
-from context_compaction.formats.detection import conversion_of
 from context_compaction.formats.gemini import FORMAT as GEMINI
 from context_compaction.formats.openai_chat import FORMAT as OPENAI_CHAT
 from context_compaction.formats.openai_responses import FORMAT as OPENAI_RESPONSES
@@ -94,7 +84,7 @@ def fitting_formats(payload: Sequence[JsonObject]) -> tuple[str, ...]:
     # A message with only a role and a text fits the same formats as the last one with that role.
     plain_fits: dict[str, Mapping[str, int]] = {}
     for index, raw in enumerate(payload):
-        raw = require_object(raw, index, "the message", MESSAGE_REMEDY)
+        raw = base.require_object(raw, index, "the message", base.MESSAGE_REMEDY)
         role = _plain_role(raw)
         fits = plain_fits.get(role)
         if fits is None:
@@ -113,7 +103,7 @@ def fitting_formats(payload: Sequence[JsonObject]) -> tuple[str, ...]:
 def _plain_role(raw: JsonObject) -> str:
     """Return the role of a message that has nothing but a role and a text; else ""."""
     is_plain = len(raw) == 2 and isinstance(raw.get("content"), str)
-    return text_or_none(raw.get("role") if is_plain else None) or ""
+    return base.text_or_none(raw.get("role") if is_plain else None) or ""
 
 
 def _fits_of(raw: JsonObject, index: int, scores: Mapping[str, int]) -> Mapping[str, int]:
@@ -132,7 +122,7 @@ def _has_number(raw: JsonObject) -> bool:
 
     This stops at the first of millions of numbers, while each format would look at all of them.
     """
-    blocks = (list_or_none(raw.get(key)) or () for key in ("content", "parts"))
+    blocks = (base.list_or_none(raw.get(key)) or () for key in ("content", "parts"))
     return any(isinstance(block, int | float) for each in blocks for block in each)
 
 
@@ -161,7 +151,7 @@ def fits_format(payload: Sequence[JsonObject], format: str) -> bool:
     """Whether every message of `payload` can be in the format `format`."""
     recognises = FORMATS[format].recognises
     return all(
-        object_or_none(raw) is not None and recognises(raw) and conversion_of(raw) is None
+        base.object_or_none(raw) is not None and recognises(raw) and conversion_of(raw) is None
         for raw in payload
     )
 
@@ -212,12 +202,12 @@ def parse_damaged(payload: Sequence[JsonObject]) -> tuple[str, Messages] | None:
 
 def _has_text(raw: object) -> bool:
     """Whether a message is an object with a text other than its role, type or ID."""
-    message = object_or_none(raw)
-    if message is None or nests_too_deep(message) or _has_number(message):
+    message = base.object_or_none(raw)
+    if message is None or base.nests_too_deep(message) or _has_number(message):
         return False
     return any(
         isinstance(leaf, str) and not leaf.isspace() and name not in {"role", "type", "id"}
-        for name, leaf in leaves(message)
+        for name, leaf in base.leaves(message)
     )
 
 
@@ -226,14 +216,14 @@ def _parse_or_text(raw: JsonObject, index: int, format: str) -> Message:
         return parse_message(raw, index, format)
     except InvalidMessageError:
         role: Role = "assistant" if raw.get("role") in ("assistant", "model") else "user"
-        text = Text(plain_text(hide_private(raw)), author="host")
+        text = Text(base.plain_text(hide_private(raw)), author="host")
         return Message(role, (text,), source=raw, index=index)
 
 
 def parse_message(raw: JsonObject, index: int, format: str) -> Message:
     """Parse the message at `index` of a list without linking it; raises what `parse` raises."""
-    raw = require_object(raw, index, "the message", MESSAGE_REMEDY)
-    if nests_too_deep(raw):
+    raw = base.require_object(raw, index, "the message", base.MESSAGE_REMEDY)
+    if base.nests_too_deep(raw):
         raise InvalidMessageError(index, *_TOO_DEEP)
     try:
         public = hide_private(raw)
@@ -269,6 +259,62 @@ def format_named(name: str) -> MessageFormat:
             f"The format {name!r} is unknown. Name one of: {', '.join(FORMATS)}."
         )
     return wire_format
+
+
+# For each library a phrase that says whose list it is and how to convert it.
+_PYDANTIC_AI = (
+    "pydantic-ai's own (ModelMessagesTypeAdapter dumps it). Give the messages that it sends to a "
+    "provider: what `_map_messages` of the model's class, such as OpenAIChatModel, makes of them"
+)
+_LANGCHAIN = (
+    "LangChain's own. Convert the list with langchain_core.messages.convert_to_openai_messages, "
+    "and the answer back with convert_to_messages"
+)
+_VERCEL = (
+    "the Vercel AI SDK's own. Give its parts as a provider's blocks: text as text, tool-call as "
+    "tool_use, tool-result as tool_result"
+)
+_HAYSTACK = "Haystack's own. Convert each message with ChatMessage.to_openai_dict_format()"
+_LLAMA_INDEX = (
+    "LlamaIndex's own. Convert the list with llama_index.llms.openai.utils.to_openai_message_dicts"
+)
+
+
+def conversion_of(message: JsonObject) -> str | None:
+    """Return whose message an agent library's `message` is and how to convert it; else None."""
+    parts, blocks = base.objects_in(message.get("parts")), base.objects_in(message.get("content"))
+    if any("part_kind" in part for part in parts):
+        return _PYDANTIC_AI
+    if "role" not in message:
+        is_typed = base.text_or_none(message.get("type")) in {"human", "ai"}
+        is_dumped = is_typed and ("data" in message or "content" in message)
+        is_built = "additional_kwargs" in message or {"lc", "kwargs"} <= message.keys()
+        return _LANGCHAIN if is_dumped or is_built else None
+    kinds = {base.text_or_none(block.get("type")) for block in blocks}
+    if any(isinstance(part.get("type"), str) for part in parts) or kinds & {
+        "tool-call",
+        "tool-result",
+    }:
+        return _VERCEL
+    if "meta" in message and blocks and not any("type" in block for block in blocks):
+        return _HAYSTACK
+    if any("block_type" in block for block in base.objects_in(message.get("blocks"))):
+        return _LLAMA_INDEX
+    return None
+
+
+def format_of_tools(tools: object) -> str | None:
+    """Return the format of tool definitions by the shape of the first; None if it is unknown."""
+    listed = base.list_or_none(tools)
+    first = (base.object_or_none(listed[0]) if listed else None) or {}
+    return next((name for field, name in _TOOL_FIELDS if field in first), None)
+
+
+_TOOL_FIELDS = (
+    ("input_schema", "anthropic"),
+    ("function", "openai-chat"),
+    ("parameters", "openai-responses"),
+)
 
 
 MAX_CACHE_BYTES = 64 * 1024 * 1024

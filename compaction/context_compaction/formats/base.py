@@ -6,29 +6,15 @@ value or looks deeper than its argument, so the cost of a message does not grow 
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, NoReturn, TypeVar, cast
 
 from context_compaction.errors import InvalidMessageError
-from context_compaction.messages.model import (
-    Block,
-    Document,
-    Image,
-    JsonObject,
-    Message,
-    Messages,
-    Role,
-    Text,
-    ToolCall,
-    compact_json,
-    is_list,
-    is_object,
-)
+from context_compaction.messages import model
 from context_compaction.messages.tool_pairs import ProviderRules
 
-Rendered = TypeVar("Rendered", bound=Any)
-BlockType = TypeVar("BlockType")
+BlockType = TypeVar("BlockType", bound=model.Block)
 
 MESSAGE_REMEDY = 'Give an object such as {"role": "user", "content": "..."}.'
 UNKNOWN_IMAGE = "image/*"
@@ -38,7 +24,7 @@ UNKNOWN_FILE = "application/octet-stream"
 # for which Python has room for about a thousand calls.
 _MAX_NESTING = 200
 _LEAVES = frozenset({str, int, float, bool, type(None)})
-_HOLDERS: tuple[type[JsonObject], type[list[Any]]] = dict, list
+_HOLDERS: tuple[type[model.JsonObject], type[list[Any]]] = dict, list
 _SANE_SECONDS = (946_684_800.0, 4_102_444_800.0)  # The years 2000 and 2100
 
 
@@ -61,17 +47,17 @@ class MessageFormat:
 
     name: str
     rules: ProviderRules
-    recognises: Callable[[JsonObject], int]
-    parse: "Callable[[Node], Message]"
-    render_edited: Callable[[Message], list[JsonObject]]
+    recognises: Callable[[model.JsonObject], int]
+    parse: "Callable[[Node], model.Message]"
+    render_edited: Callable[[model.Message], list[model.JsonObject]]
     system_prompt: Literal["list", "beside", "nowhere"]
-    link: Callable[[Messages], Messages] | None = None
+    link: Callable[[model.Messages], model.Messages] | None = None
 
-    def parse_message(self, raw: JsonObject, index: int) -> Message:
+    def parse_message(self, raw: model.JsonObject, index: int) -> model.Message:
         """Parse the raw message at `index` of a list; raises `InvalidMessageError`."""
         return self.parse(Node(raw, index))
 
-    def render_message(self, message: Message) -> list[JsonObject]:
+    def render_message(self, message: model.Message) -> list[model.JsonObject]:
         """Return the host's own object if the message is not edited; else render it."""
         if message.source is not None and not message.edited:
             return [message.source]
@@ -90,9 +76,9 @@ def type_name(value: object) -> str:
     return names.get(name, name)
 
 
-def object_or_none(value: object) -> JsonObject | None:
+def object_or_none(value: object) -> model.JsonObject | None:
     """Return `value` if it is a JSON object, else None."""
-    return cast(JsonObject, value) if isinstance(value, dict) else None
+    return cast(model.JsonObject, value) if isinstance(value, dict) else None
 
 
 def list_or_none(value: object) -> Sequence[Any] | None:
@@ -100,7 +86,7 @@ def list_or_none(value: object) -> Sequence[Any] | None:
     return cast(Sequence[Any], value) if isinstance(value, list) else None
 
 
-def objects_in(values: object) -> list[JsonObject]:
+def objects_in(values: object) -> list[model.JsonObject]:
     """Return the nonempty JSON objects in an array; empty if `values` is no array."""
     return [item for value in list_or_none(values) or () if (item := object_or_none(value))]
 
@@ -115,9 +101,9 @@ def leaves(value: object) -> Iterator[tuple[str, Any]]:
     waiting: list[tuple[str, Any]] = [("", value)]
     while waiting:
         name, item = waiting.pop()
-        if is_object(item):
+        if model.is_object(item):
             waiting += reversed([(key, inner) for key, inner in item.items()])
-        elif is_list(item):
+        elif model.is_list(item):
             waiting += [(name, inner) for inner in reversed(item)]
         elif item is not None and not isinstance(item, bool) and item != "":
             yield name, item
@@ -130,7 +116,7 @@ def plain_text(value: object) -> str:
 
 def nests_too_deep(value: object) -> bool:
     """Whether arrays and objects are nested more than `_MAX_NESTING` levels deep."""
-    level: list[JsonObject | list[Any]] = [value] if isinstance(value, _HOLDERS) else []
+    level: list[model.JsonObject | list[Any]] = [value] if isinstance(value, _HOLDERS) else []
     for _ in range(_MAX_NESTING):
         level = [
             inner
@@ -154,7 +140,7 @@ class Node:
         where: Place of the object in the message, for errors; empty for the message itself.
     """
 
-    raw: JsonObject
+    raw: model.JsonObject
     index: int
     where: str = ""
 
@@ -177,7 +163,7 @@ class Node:
             self.refuse(f"`{key}` is empty", remedy or f"Give `{key}` a value.")
         return value
 
-    def role(self, roles: Mapping[str, Role], remedy: str) -> Role:
+    def role(self, roles: Mapping[str, model.Role], remedy: str) -> model.Role:
         """Return the role to which `roles` maps the value of "role"."""
         name = self.name("role", remedy)
         if name not in roles:
@@ -208,11 +194,11 @@ class Node:
 
     def content(
         self, parse: "Callable[[Node], BlockType]", key: str = "content"
-    ) -> "tuple[Text | BlockType, ...]":
+    ) -> "tuple[model.Text | BlockType, ...]":
         """Return the blocks under `key`: a string is one text, an array has a block each."""
         value = self.raw.get(key)
         if isinstance(value, str):
-            return (Text(value),)
+            return (model.Text(value),)
         return tuple(map(parse, self.objects(key, "Give a string or an array of blocks.")))
 
     @property
@@ -220,7 +206,7 @@ class Node:
         return f"{self.where}: " if self.where else ""
 
 
-def require_object(value: object, index: int, where: str, remedy: str) -> JsonObject:
+def require_object(value: object, index: int, where: str, remedy: str) -> model.JsonObject:
     """Return `value` if it is a JSON object; raises `InvalidMessageError`."""
     raw = object_or_none(value)
     if raw is None:
@@ -277,54 +263,56 @@ def loads_or_text(text: str) -> Any:
 
 def dumps(value: object) -> str:
     """Return `value` as compact JSON; a string is returned unchanged."""
-    return value if isinstance(value, str) else compact_json(value)
+    return value if isinstance(value, str) else model.compact_json(value)
 
 
 def string_or_list(
-    blocks: Sequence[BlockType], original: object, render: Callable[[BlockType], Rendered]
-) -> str | list[Rendered]:
+    blocks: Sequence[BlockType], original: object, changes: Callable[[BlockType], model.JsonObject]
+) -> str | list[model.JsonObject]:
     """Render content in the shape it had: a string stays a string while it is one text.
 
     Args:
         blocks: The content.
         original: Content of the host; None for content that this library made, which becomes a
             string if it can.
-        render: Renders one block.
+        changes: Returns the fields of an edited block; see `render_block`.
     """
     if original is None or isinstance(original, str):
         if not blocks:
             return ""
         first = blocks[0]
-        if len(blocks) == 1 and isinstance(first, Text) and first.source is None:
+        if len(blocks) == 1 and isinstance(first, model.Text) and first.source is None:
             return first.text
-    return [render(block) for block in blocks]
+    return [render_block(block, changes) for block in blocks]
 
 
-def render_block(block: Block, changes: Callable[[Any], JsonObject]) -> JsonObject:
+def render_block(
+    block: BlockType, changes: Callable[[BlockType], model.JsonObject]
+) -> model.JsonObject:
     """Return the host's own block if it is not edited; else a copy of it with `changes`."""
     if block.source is not None and not block.edited:
         return block.source
     return {**(block.source or {}), **changes(block)}
 
 
-def object_arguments(call: ToolCall) -> JsonObject:
+def object_arguments(call: model.ToolCall) -> model.JsonObject:
     """Return the arguments of a call for a format that accepts only objects."""
     arguments = object_or_none(call.arguments)
     return {"input": call.arguments} if arguments is None else arguments
 
 
-def image_from_url(url: str, source: JsonObject) -> Image:
+def image_from_url(url: str, source: model.JsonObject) -> model.Image:
     """Return the image in a `data:` URL or at an address."""
     parts = _split_data_url(url)
     if parts is None:
-        return Image(UNKNOWN_IMAGE, url=url, source=source)
-    return Image(parts[0] or UNKNOWN_IMAGE, data=parts[1], source=source)
+        return model.Image(UNKNOWN_IMAGE, url=url, source=source)
+    return model.Image(parts[0] or UNKNOWN_IMAGE, data=parts[1], source=source)
 
 
-def document_from_data(file_data: str, source: JsonObject) -> Document:
+def document_from_data(file_data: str, source: model.JsonObject) -> model.Document:
     """Return the file in OpenAI's `file_data`: a `data:` URL, or bare base64 text."""
     media_type, data = _split_data_url(file_data) or (UNKNOWN_FILE, file_data)
-    return Document(media_type or UNKNOWN_FILE, data=data, source=source)
+    return model.Document(media_type or UNKNOWN_FILE, data=data, source=source)
 
 
 def _split_data_url(url: str) -> tuple[str, str] | None:
@@ -337,18 +325,133 @@ def _split_data_url(url: str) -> tuple[str, str] | None:
     return head.removesuffix(";base64").partition(";")[0], data
 
 
-def media_url(media: Image | Document) -> str:
+def images_have(key: str, content: object) -> bool:
+    """Whether each image of a content has the field `key`."""
+    return all(key in b for b in objects_in(content) if b.get("type") == "image")
+
+
+def media_url(media: model.Image | model.Document) -> str:
     """Return the address of an image or file, or a `data:` URL with its content."""
     return media.url or f"data:{media.media_type};base64,{media.data or ''}"
 
 
-def media_file_name(document: Document) -> str:
+def media_file_name(document: model.Document) -> str:
     """Return a file name with the ending of the media type, because OpenAI requires a name."""
     return f"document.{document.media_type.rpartition('/')[2] or 'bin'}"
 
 
-def describe_media(media: Image | Document) -> str:
+def describe_media(media: model.Image | model.Document) -> str:
     """Return one line in place of media that a format or role does not accept."""
-    kind = "image" if isinstance(media, Image) else "document"
+    kind = "image" if isinstance(media, model.Image) else "document"
     where = f" at {media.url}" if media.url else f", {len(media.data or '')} base64 characters"
     return f"[{kind}: {media.media_type}{where}]"
+
+
+# IDs of calls -------------------------------------------------------------------------------------
+
+
+_PREFIX = "unnamed_"
+
+
+def is_generated(call_id: str) -> bool:
+    """Whether this module generated `call_id`, rather than the host."""
+    return call_id.startswith(_PREFIX)
+
+
+def host_id(call_id: str) -> str:
+    """Return an ID for a format in which calls have IDs."""
+    return "call_" + call_id.removeprefix(_PREFIX) if is_generated(call_id) else call_id
+
+
+def name_of(result: model.ToolResult) -> str:
+    """Return the tool's name for a format in which results have one."""
+    if result.name:
+        return result.name
+    return result.call_id.split("_", 3)[3] if is_generated(result.call_id) else result.call_id
+
+
+def link(messages: model.Messages) -> model.Messages:
+    """Return the messages with an ID for each call and result whose ID is empty.
+
+    A result answers the first open call of its name in the assistant messages directly before it.
+    A result without such a call gets an unused ID, so that repair finds it. A call with a synthetic
+    result moves to the end of the open calls, because the result of the tool may follow.
+    """
+    if not any(_lacks_id(block) for message in messages for block in message.blocks):
+        return messages
+    linked: list[model.Message] = []
+    open_calls: list[model.ToolCall] = []
+    previous_role = ""
+    for position, message in enumerate(messages):
+        if message.role == "assistant" and previous_role != "assistant":
+            open_calls = []
+        previous_role = message.role
+        blocks = tuple(
+            _link_block(block, f"{_PREFIX}{position}_{n}_", open_calls)
+            for n, block in enumerate(message.blocks)
+        )
+        linked.append(replace(message, blocks=blocks))
+    return tuple(linked)
+
+
+def _lacks_id(block: model.Block) -> bool:
+    return isinstance(block, model.ToolCall | model.ToolResult) and not block.call_id
+
+
+def _link_block(block: model.Block, prefix: str, open_calls: list[model.ToolCall]) -> model.Block:
+    """Return `block` with an ID; adds a call to `open_calls` or removes the answered call."""
+    if isinstance(block, model.ToolCall):
+        call = block if block.call_id else replace(block, call_id=f"{prefix}{block.name}")
+        open_calls.append(call)
+        return call
+    if not isinstance(block, model.ToolResult):
+        return block
+    for call in open_calls:
+        if call.call_id == block.call_id or (not block.call_id and call.name == block.name):
+            open_calls.remove(call)
+            if model.is_synthetic_result(block):
+                open_calls.append(call)
+            return replace(block, call_id=call.call_id)
+    return block if block.call_id else replace(block, call_id=f"{prefix}{block.name or ''}")
+
+
+# Detection ----------------------------------------------------------------------------------------
+
+BLOCK_TYPES: dict[str, frozenset[str]] = {
+    "anthropic": frozenset({
+        "text", "thinking", "redacted_thinking", "tool_use", "tool_result", "server_tool_use",
+        "mcp_tool_use", "mcp_tool_result", "image", "document", "search_result",
+    }),
+    "openai-chat": frozenset({"text", "image_url", "input_audio", "file", "refusal"}),
+    "openai-responses": frozenset({
+        "input_text", "output_text", "input_image", "input_file", "input_audio", "refusal",
+        "computer_screenshot",
+    }),
+    "pi": frozenset({"text", "thinking", "toolCall", "image"}),
+}  # fmt: skip
+
+
+def weigh_content(content: object, format: str) -> int:
+    """Return how well content fits `format`: 0 not at all, 1 possibly, 2 only this format has it.
+
+    A string fits every format. A value that is neither string nor array fits no format, and neither
+    does a block without a type. Unknown block types decide nothing, because providers often add
+    types.
+    """
+    if isinstance(content, str):
+        return 1
+    blocks = list_or_none(content)
+    if blocks is None:
+        return 0
+    kinds = {text_or_none((object_or_none(block) or {}).get("type")) for block in blocks}
+    if None in kinds or kinds & _ONLY_ELSEWHERE[format]:
+        return 0
+    return 2 if kinds & _ONLY_HERE[format] else 1
+
+
+def _types_elsewhere(format: str) -> frozenset[str]:
+    return frozenset[str]().union(*(kinds for name, kinds in BLOCK_TYPES.items() if name != format))
+
+
+_ONLY_HERE = {name: kinds - _types_elsewhere(name) for name, kinds in BLOCK_TYPES.items()}
+_ONLY_ELSEWHERE = {name: _types_elsewhere(name) - kinds for name, kinds in BLOCK_TYPES.items()}

@@ -7,7 +7,9 @@ followed. Other kinds (search results, server tools and others) are `Opaque`.
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 
+from context_compaction.formats import anthropic
 from context_compaction.formats.base import (
     UNKNOWN_FILE,
     MessageFormat,
@@ -20,44 +22,24 @@ from context_compaction.formats.base import (
     objects_in,
     text_or_none,
 )
-from context_compaction.messages.model import (
-    Block,
-    Document,
-    Image,
-    JsonObject,
-    Message,
-    Opaque,
-    Role,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResult,
-)
+from context_compaction.messages import model
 from context_compaction.messages.raw import CACHE_POINT, cache_points
-from context_compaction.messages.tool_pairs import ProviderRules
 
 # The checks of Bedrock ("A conversation must alternate between user and assistant roles", "The text
 # field in the ContentBlock object ... is blank") and of Claude, the strictest of its models: signed
 # thinking, unique IDs, results before text, no white space at the end.
-RULES = ProviderRules(
-    groups_results=True,
-    first_role_user=True,
-    text_after_results=True,
-    refuses_empty_text=True,
-    thinking_is_bound=True,
-    results_follow_call=True,
-    refuses_empty_messages=True,
+RULES = replace(
+    anthropic.RULES,
     documents_need_text=True,
-    refuses_trailing_thinking=True,
-    refuses_trailing_space=True,
-    unique_call_ids=True,
-    may_end_empty=False,
-    roles_alternate="all",
+    joins_assistant_messages=False,
     # Roles alternate, so results in adjacent messages are never accepted.
     joins_results=False,
+    may_end_empty=False,
+    roles_alternate="all",
+    system_follows_user=False,
 )
 
-_ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant"}
+_ROLES: dict[str, model.Role] = {"user": "user", "assistant": "assistant"}
 _IMAGE_FORMATS = ("png", "jpeg", "gif", "webp")
 _VIDEO_FORMATS = {"three_gp": "3gpp"}
 _DOCUMENT_TYPES = {
@@ -81,7 +63,7 @@ _CONTENT_REMEDY = 'Give an array of blocks such as [{"text": "..."}].'
 _BYTES_REMEDY = "Give base64 text as the HTTP API has it: base64.b64encode(data).decode()."
 
 
-def recognises(message: JsonObject) -> int:
+def recognises(message: model.JsonObject) -> int:
     """Return how well a message fits; see `MessageFormat.recognises`."""
     if text_or_none(message.get("role")) not in _ROLES or not _FOREIGN_FIELDS.isdisjoint(message):
         return 0
@@ -93,7 +75,7 @@ def recognises(message: JsonObject) -> int:
     return 0 if 0 in weights else max(weights, default=1)
 
 
-def _weigh(block: JsonObject) -> int:
+def _weigh(block: model.JsonObject) -> int:
     if "type" in block:
         return 0
     if _kind_of(block) in _KINDS:
@@ -102,7 +84,7 @@ def _weigh(block: JsonObject) -> int:
     return 1 if is_union and _FOREIGN_BLOCKS.isdisjoint(block) else 0
 
 
-def _kind_of(block: JsonObject) -> str | None:
+def _kind_of(block: model.JsonObject) -> str | None:
     """Return the field that names the kind of a block; the first field if all are unknown.
 
     None for an empty block.
@@ -110,15 +92,15 @@ def _kind_of(block: JsonObject) -> str | None:
     return next((key for key in block if key in _KINDS), next(iter(block), None))
 
 
-def parse(message: Node) -> Message:
+def parse(message: Node) -> model.Message:
     """Parse one message; raises `InvalidMessageError`."""
     role = message.role(_ROLES, 'Give "user" or "assistant"; the system prompt has its own field.')
     parsed = map(_parse_block, message.objects("content", _CONTENT_REMEDY))
     blocks = tuple(block for block in parsed if block is not None)
-    return Message(role, blocks, source=message.raw, index=message.index)
+    return model.Message(role, blocks, source=message.raw, index=message.index)
 
 
-def _parse_block(block: Node) -> Block | None:
+def _parse_block(block: Node) -> model.Block | None:
     """Parse a block; returns None for a cache point."""
     kind = _kind_of(block.raw)
     if kind is None:
@@ -127,36 +109,36 @@ def _parse_block(block: Node) -> Block | None:
         return None
     block.where = f"{block.where} ({kind})"
     if kind == "text":
-        return Text(block.text("text"), source=block.raw)
+        return model.Text(block.text("text"), source=block.raw)
     if kind == "json":
-        return Text(dumps(block.raw["json"]), source=block.raw)
+        return model.Text(dumps(block.raw["json"]), source=block.raw)
     read = _READERS.get(kind)
     parsed = read(block.object(kind), block.raw) if read else None
-    return parsed or Opaque(kind, block.raw)
+    return parsed or model.Opaque(kind, block.raw)
 
 
-def _parse_guarded(holder: Node, source: JsonObject) -> Text | None:
+def _parse_guarded(holder: Node, source: model.JsonObject) -> model.Text | None:
     """Parse content for a guardrail, whose text is the user's; None for other content."""
     is_text = object_or_none(holder.raw.get("text")) is not None
-    return Text(holder.object("text").text("text"), source=source) if is_text else None
+    return model.Text(holder.object("text").text("text"), source=source) if is_text else None
 
 
-def _parse_cited(holder: Node, source: JsonObject) -> Text:
+def _parse_cited(holder: Node, source: model.JsonObject) -> model.Text:
     pieces = objects_in(holder.raw.get("content"))
-    return Text("".join(text_or_none(p.get("text")) or "" for p in pieces), source=source)
+    return model.Text("".join(text_or_none(p.get("text")) or "" for p in pieces), source=source)
 
 
-def _parse_reasoning(holder: Node, source: JsonObject) -> Thinking | None:
+def _parse_reasoning(holder: Node, source: model.JsonObject) -> model.Thinking | None:
     if "redactedContent" in holder.raw:
-        return Thinking("", holder.text("redactedContent", _BYTES_REMEDY), source=source)
+        return model.Thinking("", holder.text("redactedContent", _BYTES_REMEDY), source=source)
     if object_or_none(holder.raw.get("reasoningText")) is None:
         return None
     reasoning = holder.object("reasoningText")
     signature = text_or_none(reasoning.raw.get("signature"))
-    return Thinking(reasoning.text("text"), signature, source=source)
+    return model.Thinking(reasoning.text("text"), signature, source=source)
 
 
-def _parse_media(holder: Node, source: JsonObject) -> Image | Document | None:
+def _parse_media(holder: Node, source: model.JsonObject) -> model.Image | model.Document | None:
     remedy = 'Give {"bytes": "..."} in base64, or {"s3Location": {"uri": "s3://..."}}.'
     origin = holder.object("source", remedy)
     data = origin.text("bytes", _BYTES_REMEDY) if "bytes" in origin.raw else None
@@ -167,30 +149,30 @@ def _parse_media(holder: Node, source: JsonObject) -> Image | Document | None:
     if data is None and url is None and text is None:
         return None
     if kind == "image":
-        return Image(f"image/{name or '*'}", data=data, url=url, source=source)
+        return model.Image(f"image/{name or '*'}", data=data, url=url, source=source)
     media_type = f"{kind}/{_VIDEO_FORMATS.get(name or '*', name or '*')}"
     if kind == "document":
         media_type = _DOCUMENT_TYPES.get(name or "txt", UNKNOWN_FILE)
-    return Document(media_type, data=data, url=url, text=text, source=source)
+    return model.Document(media_type, data=data, url=url, text=text, source=source)
 
 
-def _parse_call(holder: Node, source: JsonObject) -> ToolCall | None:
+def _parse_call(holder: Node, source: model.JsonObject) -> model.ToolCall | None:
     if "type" in holder.raw:  # A server tool
         return None
     arguments = holder.raw.get("input", {})
-    return ToolCall(holder.name("toolUseId"), holder.name("name"), arguments, source=source)
+    return model.ToolCall(holder.name("toolUseId"), holder.name("name"), arguments, source=source)
 
 
-def _parse_result(holder: Node, source: JsonObject) -> ToolResult | None:
+def _parse_result(holder: Node, source: model.JsonObject) -> model.ToolResult | None:
     if "type" in holder.raw:
         return None
     call_id = holder.name("toolUseId", "Give the id of the toolUse block that it answers.")
     blocks = map(_parse_block, holder.objects("content", _CONTENT_REMEDY))
-    content = tuple(b for b in blocks if isinstance(b, Text | Image | Document | Opaque))
-    return ToolResult(call_id, content, holder.raw.get("status") == "error", source=source)
+    content = tuple(b for b in blocks if isinstance(b, model.Part))
+    return model.ToolResult(call_id, content, holder.raw.get("status") == "error", source=source)
 
 
-_READERS: dict[str, Callable[[Node, JsonObject], Block | None]] = {
+_READERS: dict[str, Callable[[Node, model.JsonObject], model.Block | None]] = {
     "guardContent": _parse_guarded,
     "citationsContent": _parse_cited,
     "reasoningContent": _parse_reasoning,
@@ -201,7 +183,7 @@ _READERS: dict[str, Callable[[Node, JsonObject], Block | None]] = {
 _KINDS = {*_READERS, "text", "json", "searchResult", CACHE_POINT}
 
 
-def render_edited(message: Message) -> list[JsonObject]:
+def render_edited(message: model.Message) -> list[model.JsonObject]:
     """Render a copy of the host's object with the edits, or a new object."""
     content = _render_blocks(message)
     has_document = any("document" in block for block in content)
@@ -211,46 +193,46 @@ def render_edited(message: Message) -> list[JsonObject]:
     return [{**(message.source or {"role": role}), "content": content}]
 
 
-def _render_blocks(message: Message) -> list[JsonObject]:
+def _render_blocks(message: model.Message) -> list[model.JsonObject]:
     """Render the blocks, each followed by its cache points."""
     points = cache_points(message)
-    content: list[JsonObject] = []
+    content: list[model.JsonObject] = []
     for block in message.blocks:
         content.append(_render_block(block))
         block_points = points.pop(id(block.source), [])
         # "Cache point cannot be inserted after reasoning block."
-        if not isinstance(block, Thinking):
+        if not isinstance(block, model.Thinking):
             content += block_points
     return content
 
 
-def _render_block(block: Block) -> JsonObject:
+def _render_block(block: model.Block) -> model.JsonObject:
     source = block.source
     if source is not None and not block.edited:
         return source
     match block:
-        case Text():
+        case model.Text():
             return _render_text(block)
-        case Image() | Document():
+        case model.Image() | model.Document():
             return _render_media(block)
-        case Thinking():
+        case model.Thinking():
             kind, changes = "reasoningContent", _reasoning(block)
-        case ToolCall():
+        case model.ToolCall():
             kind, changes = "toolUse", _call_changes(block)
-        case ToolResult():
+        case model.ToolResult():
             kind, changes = "toolResult", _result_changes(block)
-        case Opaque():
+        case model.Opaque():
             return block.source
     return {**(source or {}), kind: {**_source_field(block, kind), **changes}}
 
 
-def _source_field(block: Block, kind: str) -> JsonObject:
+def _source_field(block: model.Block, kind: str) -> model.JsonObject:
     """Return the object under `kind` in the host's block; empty for a new block."""
-    content: JsonObject = (block.source or {}).get(kind, {})
+    content: model.JsonObject = (block.source or {}).get(kind, {})
     return content
 
 
-def _render_text(block: Text) -> JsonObject:
+def _render_text(block: model.Text) -> model.JsonObject:
     source = block.source or {}
     guarded = object_or_none(source.get("guardContent"))
     if guarded is not None:
@@ -261,36 +243,36 @@ def _render_text(block: Text) -> JsonObject:
     return {**other_fields, "text": block.text}
 
 
-def _reasoning(block: Thinking) -> JsonObject:
+def _reasoning(block: model.Thinking) -> model.JsonObject:
     holder = _source_field(block, "reasoningContent")
     if "redactedContent" in holder or (not holder and not block.text):
         return {"redactedContent": block.signature or ""}
-    reasoning: JsonObject = {**holder.get("reasoningText", {}), "text": block.text}
+    reasoning: model.JsonObject = {**holder.get("reasoningText", {}), "text": block.text}
     if block.signature is not None:
         reasoning["signature"] = block.signature
     return {"reasoningText": reasoning}
 
 
-def _render_media(block: Image | Document) -> JsonObject:
-    if isinstance(block, Document) and block.text is not None:
+def _render_media(block: model.Image | model.Document) -> model.JsonObject:
+    if isinstance(block, model.Document) and block.text is not None:
         return {"text": block.text}
     kind, form = _kind_and_format(block)
     if form is None or (block.url is not None and not block.url.startswith("s3://")):
         return {"text": describe_media(block)}
     data = block.data or ""
     is_url = block.url is not None
-    origin: JsonObject = {"s3Location": {"uri": block.url}} if is_url else {"bytes": data}
-    holder: JsonObject = {"format": form, "source": origin}
+    origin: model.JsonObject = {"s3Location": {"uri": block.url}} if is_url else {"bytes": data}
+    holder: model.JsonObject = {"format": form, "source": origin}
     if kind == "document":  # The name must be unique and have only the API's characters.
         digest = hashlib.sha256((block.url or data).encode("utf-8", "surrogatepass")).hexdigest()
         holder = {"name": f"document-{digest[:8]}", **holder}
     return {kind: {**_source_field(block, kind), **holder}}
 
 
-def _kind_and_format(block: Image | Document) -> tuple[str, str | None]:
+def _kind_and_format(block: model.Image | model.Document) -> tuple[str, str | None]:
     """Return the field of an image or file and its format; None if the API has no such format."""
     kind, _, name = block.media_type.partition("/")
-    if isinstance(block, Image):
+    if isinstance(block, model.Image):
         name = "jpeg" if name == "jpg" else name
         return "image", name if name in _IMAGE_FORMATS else None
     if kind == "video":
@@ -301,15 +283,15 @@ def _kind_and_format(block: Image | Document) -> tuple[str, str | None]:
     return "document", _DOCUMENT_FORMATS.get(block.media_type)
 
 
-def _call_changes(call: ToolCall) -> JsonObject:
+def _call_changes(call: model.ToolCall) -> model.JsonObject:
     return {"toolUseId": call.call_id, "name": call.name, "input": object_arguments(call)}
 
 
-def _result_changes(result: ToolResult) -> JsonObject:
+def _result_changes(result: model.ToolResult) -> model.JsonObject:
     content = [_render_block(part) for part in result.content]
     # "The content field ... cannot be empty when status value is error". Some models always refuse
     # empty content.
-    changes: JsonObject = {"toolUseId": result.call_id, "content": content or [{"text": ""}]}
+    changes: model.JsonObject = {"toolUseId": result.call_id, "content": content or [{"text": ""}]}
     if result.is_error or "status" in _source_field(result, "toolResult"):
         changes["status"] = "error" if result.is_error else "success"
     return changes

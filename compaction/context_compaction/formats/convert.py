@@ -13,25 +13,8 @@ from itertools import count
 
 from context_compaction.errors import InvalidMessageError
 from context_compaction.formats import MessageFormat, format_named
-from context_compaction.formats.base import describe_media, dumps, object_or_none
-from context_compaction.formats.tool_call_ids import host_id
-from context_compaction.messages.model import (
-    Block,
-    Document,
-    Image,
-    Message,
-    Messages,
-    Opaque,
-    Part,
-    Role,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResult,
-    text_of,
-    tool_calls,
-    tool_results,
-)
+from context_compaction.formats.base import describe_media, dumps, host_id, object_or_none
+from context_compaction.messages import model
 
 __all__ = ["convert", "split_system"]
 
@@ -40,7 +23,7 @@ _ILLEGAL_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _ID_CHARS = 40
 
 
-def convert(messages: Messages, *, to: str, origin: str | None = None) -> Messages:
+def convert(messages: model.Messages, *, to: str, origin: str | None = None) -> model.Messages:
     """Return the conversation without host objects, grouped as the format `to` requires.
 
     Consecutive messages of the assistant are joined, and so are consecutive results. If roles must
@@ -59,7 +42,7 @@ def convert(messages: Messages, *, to: str, origin: str | None = None) -> Messag
         UnknownFormatError: `to` is unknown.
     """
     target = _Target(format_named(to), keeps_foreign=origin == to)
-    converted: list[Message] = []
+    converted: list[model.Message] = []
     for index, message in enumerate(_with_legal_ids(messages, target)):
         try:
             plain = _plain_message(message, target)
@@ -76,9 +59,9 @@ def convert(messages: Messages, *, to: str, origin: str | None = None) -> Messag
     return tuple(map(_in_order, converted))
 
 
-def split_system(messages: Messages) -> tuple[str, Messages]:
+def split_system(messages: model.Messages) -> tuple[str, model.Messages]:
     """Return the text of all system messages, joined by empty lines, and all other messages."""
-    system = [text_of(message.blocks) for message in messages if message.role == "system"]
+    system = [model.text_of(message.blocks) for message in messages if message.role == "system"]
     rest = tuple(message for message in messages if message.role != "system")
     return "\n\n".join(text for text in system if text), rest
 
@@ -96,23 +79,25 @@ class _Target:
     keeps_foreign: bool
 
 
-def _with_legal_ids(messages: Messages, target: _Target) -> list[Message]:
+def _with_legal_ids(messages: model.Messages, target: _Target) -> list[model.Message]:
     """Return the messages with IDs that every provider accepts, and results that name their tool.
 
     Some models number their calls from 1 in every turn. Only Chat Completions accepts a repeated
     ID, so the second call gets a number. A result answers the latest call with its ID.
     """
     used: set[str] = set()
-    latest: dict[str, ToolCall] = {}
+    latest: dict[str, model.ToolCall] = {}
 
-    def rename(block: Block) -> Block:
-        if isinstance(block, ToolCall):
+    def rename(block: model.Block) -> model.Block:
+        if isinstance(block, model.ToolCall):
             call = replace(block, call_id=_unused_id(_legal_id(block.call_id, target), used))
             used.add(call.call_id)
             latest[block.call_id] = call
             return call
-        if isinstance(block, ToolResult):
-            call = latest.get(block.call_id) or ToolCall(_legal_id(block.call_id, target), "", None)
+        if isinstance(block, model.ToolResult):
+            call = latest.get(block.call_id) or model.ToolCall(
+                _legal_id(block.call_id, target), "", None
+            )
             return replace(block, call_id=call.call_id, name=block.name or call.name or None)
         return block
 
@@ -137,46 +122,49 @@ def _legal_id(call_id: str, target: _Target) -> str:
     return f"{stem}_{digest[:8]}"
 
 
-def _plain_message(message: Message, target: _Target) -> Message:
+def _plain_message(message: model.Message, target: _Target) -> model.Message:
     """Return `message` with blocks that have no host object."""
     blocks = [new for old in message.blocks for new in _plain_block(old, message.role, target)]
-    role: Role = message.role
+    role: model.Role = message.role
     if role == "system" and target.format.system_prompt != "list":
         role = "user"
-        text = text_of(blocks)
-        blocks = [Text(f"<system>\n{text}\n</system>")] if text else []
+        text = model.text_of(blocks)
+        blocks = [model.Text(f"<system>\n{text}\n</system>")] if text else []
     return replace(message, role=role, blocks=tuple(blocks), source=None, edited=False)
 
 
-def _plain_block(block: Block, role: Role, target: _Target) -> Sequence[Block]:
+def _plain_block(block: model.Block, role: model.Role, target: _Target) -> Sequence[model.Block]:
     """Return `block` without its host object; nothing if the target cannot have it."""
-    if isinstance(block, Thinking):
+    if isinstance(block, model.Thinking):
         return (block,) if target.keeps_foreign else ()
-    if isinstance(block, ToolCall):
-        return (ToolCall(block.call_id, block.name, _as_object(block.arguments)),)
-    if isinstance(block, ToolResult):
+    if isinstance(block, model.ToolCall):
+        return (model.ToolCall(block.call_id, block.name, _as_object(block.arguments)),)
+    if isinstance(block, model.ToolResult):
         content = tuple(new for old in block.content for new in _plain_part(old, target))
-        return (ToolResult(block.call_id, content, block.is_error, block.name),)
+        return (model.ToolResult(block.call_id, content, block.is_error, block.name),)
     parts = _plain_part(block, target)
     if role == "user":
         return parts
     # Providers accept images and files only from the user.
-    return [_described(part) if isinstance(part, Image | Document) else part for part in parts]
+    return [
+        _described(part) if isinstance(part, model.Image | model.Document) else part
+        for part in parts
+    ]
 
 
-def _plain_part(part: Part, target: _Target) -> Sequence[Part]:
+def _plain_part(part: model.Part, target: _Target) -> Sequence[model.Part]:
     match part:
-        case Text():
-            return (Text(part.text, author=part.author),) if part.text.strip() else ()
-        case Image() | Document():
+        case model.Text():
+            return (model.Text(part.text, author=part.author),) if part.text.strip() else ()
+        case model.Image() | model.Document():
             return (replace(part, source=None, edited=False),)
-        case Opaque():
-            return (part,) if target.keeps_foreign else (Text(dumps(part.source)),)
+        case model.Opaque():
+            return (part,) if target.keeps_foreign else (model.Text(dumps(part.source)),)
 
 
-def _described(part: Image | Document) -> Text:
-    text = part.text if isinstance(part, Document) else None
-    return Text(describe_media(part) if text is None else text)
+def _described(part: model.Image | model.Document) -> model.Text:
+    text = part.text if isinstance(part, model.Document) else None
+    return model.Text(describe_media(part) if text is None else text)
 
 
 def _as_object(arguments: object) -> object:
@@ -186,7 +174,7 @@ def _as_object(arguments: object) -> object:
     return {} if arguments in (None, "") else {"input": arguments}
 
 
-def _are_joined(before: Message, after: Message, target: _Target) -> bool:
+def _are_joined(before: model.Message, after: model.Message, target: _Target) -> bool:
     if before.role != after.role:
         return False
     if target.format.rules.roles_alternate == "all":
@@ -194,14 +182,18 @@ def _are_joined(before: Message, after: Message, target: _Target) -> bool:
     return after.role == "assistant" or (_is_results(before) and _is_results(after))
 
 
-def _is_results(message: Message) -> bool:
-    return all(isinstance(block, ToolResult) for block in message.blocks)
+def _is_results(message: model.Message) -> bool:
+    return all(isinstance(block, model.ToolResult) for block in message.blocks)
 
 
-def _in_order(message: Message) -> Message:
+def _in_order(message: model.Message) -> model.Message:
     """Return the message with results first and calls last."""
-    results, calls = tool_results(message), tool_calls(message)
+    results, calls = model.tool_results(message), model.tool_calls(message)
     if not results and not calls:
         return message
-    rest = [block for block in message.blocks if not isinstance(block, ToolCall | ToolResult)]
+    rest = [
+        block
+        for block in message.blocks
+        if not isinstance(block, model.ToolCall | model.ToolResult)
+    ]
     return replace(message, blocks=(*results, *rest, *calls))

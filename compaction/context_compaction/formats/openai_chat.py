@@ -2,7 +2,7 @@
 
 The fields of an assistant message become blocks in this order: `reasoning_content` (thinking, as
 several providers write it), content, `refusal` and `audio` (opaque), calls. The older
-`function_call` and the role "function" are parsed too; `tool_call_ids.py` gives them IDs.
+`function_call` and the role "function" are parsed too; `base.link` gives them IDs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,30 +15,19 @@ from context_compaction.formats.base import (
     document_from_data,
     dumps,
     image_from_url,
+    is_generated,
+    link,
     loads_or_text,
     media_file_name,
     media_url,
+    name_of,
     object_or_none,
     render_block,
     string_or_list,
     text_or_none,
+    weigh_content,
 )
-from context_compaction.formats.detection import weigh_content
-from context_compaction.formats.tool_call_ids import is_generated, link, name_of
-from context_compaction.messages.model import (
-    Block,
-    Document,
-    Image,
-    JsonObject,
-    Message,
-    Opaque,
-    Part,
-    Role,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResult,
-)
+from context_compaction.messages import model
 from context_compaction.messages.tool_pairs import ProviderRules
 
 RULES = ProviderRules(
@@ -49,9 +38,9 @@ RULES = ProviderRules(
     roles_alternate="added",
 )
 
-_MessageBlock: TypeAlias = Part | Thinking | ToolCall
+_MessageBlock: TypeAlias = model.Part | model.Thinking | model.ToolCall
 
-_ROLES: dict[str, Role] = {
+_ROLES: dict[str, model.Role] = {
     "system": "system",
     "developer": "system",
     "user": "user",
@@ -65,7 +54,7 @@ _THINKING_FIELD = "reasoning_content"
 _OPAQUE_FIELDS = ("refusal", "audio")
 
 
-def recognises(message: JsonObject) -> int:
+def recognises(message: model.JsonObject) -> int:
     """Return how well a message fits; see `MessageFormat.recognises`."""
     role = text_or_none(message.get("role"))
     if role not in _ROLES or "parts" in message or "stopReason" in message:
@@ -77,12 +66,12 @@ def recognises(message: JsonObject) -> int:
     return 2 if weight and is_typical else weight
 
 
-def parse(message: Node) -> Message:
+def parse(message: Node) -> model.Message:
     """Parse one message; raises `InvalidMessageError`."""
     raw = message.raw
     role = message.role(_ROLES, 'Give "system", "developer", "user", "assistant" or "tool".')
     if raw["role"] in {"tool", "function"}:
-        blocks: tuple[Block, ...] = (_parse_result(message),)
+        blocks: tuple[model.Block, ...] = (_parse_result(message),)
     else:
         calls = tuple(_parse_calls(message))  # Repair removes calls that others make.
         has_no_content = raw.get("content") is None and (role == "assistant" or calls)
@@ -90,25 +79,25 @@ def parse(message: Node) -> Message:
         blocks = (*content, *calls)
         if role == "assistant":
             blocks = (*_thinking_of(raw), *content, *_fields_of(raw), *calls)
-    return Message(role, blocks, source=raw, index=message.index)
+    return model.Message(role, blocks, source=raw, index=message.index)
 
 
-def _parse_result(message: Node) -> ToolResult:
+def _parse_result(message: Node) -> model.ToolResult:
     raw = message.raw
     if raw["role"] == "function":
         is_null = raw.get("content", "") is None  # OpenAI allows null in the older form.
         content = () if is_null else message.content(_parse_part)
-        return ToolResult("", content, name=message.name("name"), source=raw)
+        return model.ToolResult("", content, name=message.name("name"), source=raw)
     call_id = message.name("tool_call_id", "Give the id of the call that it answers.")
     name = text_or_none(raw.get("name"))
-    return ToolResult(call_id, message.content(_parse_part), name=name, source=raw)
+    return model.ToolResult(call_id, message.content(_parse_part), name=name, source=raw)
 
 
-def _parse_part(part: Node) -> Part:
+def _parse_part(part: Node) -> model.Part:
     raw = part.raw
     match kind := part.kind():
         case "text":
-            return Text(part.text("text"), source=raw)
+            return model.Text(part.text("text"), source=raw)
         case "image_url":
             remedy = 'Give {"url": "..."}.'
             return image_from_url(part.object(kind, remedy).text("url", remedy), raw)
@@ -116,26 +105,26 @@ def _parse_part(part: Node) -> Part:
             remedy = 'Give {"data": "<base64>", "format": "wav"}.'
             holder = part.object(kind, remedy)
             media_type = f"audio/{holder.raw.get('format', 'wav')}"
-            return Document(media_type, data=holder.text("data", remedy), source=raw)
+            return model.Document(media_type, data=holder.text("data", remedy), source=raw)
         case "file":
             file_data: Any = (object_or_none(raw.get("file")) or {}).get("file_data")
             is_data = isinstance(file_data, str)
-            return document_from_data(file_data, raw) if is_data else Opaque(kind, raw)
+            return document_from_data(file_data, raw) if is_data else model.Opaque(kind, raw)
         case _:
-            return Opaque(kind, raw)
+            return model.Opaque(kind, raw)
 
 
-def _thinking_of(raw: JsonObject) -> list[Thinking]:
+def _thinking_of(raw: model.JsonObject) -> list[model.Thinking]:
     text = raw.get(_THINKING_FIELD)
-    return [Thinking(text, source={_THINKING_FIELD: text})] if isinstance(text, str) else []
+    return [model.Thinking(text, source={_THINKING_FIELD: text})] if isinstance(text, str) else []
 
 
-def _fields_of(raw: JsonObject) -> list[Opaque]:
+def _fields_of(raw: model.JsonObject) -> list[model.Opaque]:
     present = (name for name in _OPAQUE_FIELDS if raw.get(name) is not None)
-    return [Opaque(name, {name: raw[name]}) for name in present]
+    return [model.Opaque(name, {name: raw[name]}) for name in present]
 
 
-def _parse_calls(message: Node) -> Iterator[ToolCall]:
+def _parse_calls(message: Node) -> Iterator[model.ToolCall]:
     if message.raw.get("tool_calls") is not None:
         yield from map(_parse_call, message.objects("tool_calls", "Give an array of calls."))
     if message.raw.get("function_call") is not None:
@@ -146,36 +135,38 @@ def _parse_calls(message: Node) -> Iterator[ToolCall]:
 _FUNCTION_REMEDY = 'Give {"name": "...", "arguments": "<JSON text>"}.'
 
 
-def _parse_call(call: Node) -> ToolCall:
+def _parse_call(call: Node) -> model.ToolCall:
     remedy = 'Give {"id": "...", "type": "function", "function": {...}}.'
     call_id = call.name("id", remedy)
     if call.raw.get("type") == "custom":
         holder = call.object("custom", remedy)
-        return ToolCall(call_id, holder.name("name"), holder.text("input"), source=call.raw)
+        return model.ToolCall(call_id, holder.name("name"), holder.text("input"), source=call.raw)
     return _parse_function(call.raw, call_id, call.object("function", remedy))
 
 
-def _parse_function(source: JsonObject, call_id: str, holder: Node) -> ToolCall:
+def _parse_function(source: model.JsonObject, call_id: str, holder: Node) -> model.ToolCall:
     name = holder.name("name", _FUNCTION_REMEDY)
     arguments = holder.text("arguments", "Give the arguments as JSON text.")
-    return ToolCall(call_id, name, loads_or_text(arguments), source=source)
+    return model.ToolCall(call_id, name, loads_or_text(arguments), source=source)
 
 
-def render_edited(message: Message) -> list[JsonObject]:
+def render_edited(message: model.Message) -> list[model.JsonObject]:
     """Render an edited copy, or new messages: a tool message for each result.
 
     Other blocks, and images that a tool message cannot contain, follow in a user message.
     """
     base = message.source or {"role": message.role}
-    results: list[JsonObject] = []
+    results: list[model.JsonObject] = []
     rest: list[_MessageBlock] = []
     for block in message.blocks:
-        if not isinstance(block, ToolResult):
+        if not isinstance(block, model.ToolResult):
             rest.append(block)
             continue
-        results.append(_render_result(block))
+        results.append(render_block(block, _result_changes))
         if block.source is None:
-            rest += [part for part in block.content if isinstance(part, Image | Document)]
+            rest += [
+                part for part in block.content if isinstance(part, model.Image | model.Document)
+            ]
     is_answer = base.get("role") in {"tool", "function"}
     if not rest and (results or is_answer):
         return results
@@ -183,21 +174,21 @@ def render_edited(message: Message) -> list[JsonObject]:
     return [*results, other] if message.role == "user" else [other, *results]
 
 
-def _fill(blocks: Sequence[_MessageBlock], source: JsonObject) -> JsonObject:
+def _fill(blocks: Sequence[_MessageBlock], source: model.JsonObject) -> model.JsonObject:
     """Return a copy of `source` with `blocks` in its fields."""
     fields = (_THINKING_FIELD, *_OPAQUE_FIELDS, "tool_calls", "function_call")
     filled = {key: value for key, value in source.items() if key not in fields or value is None}
-    calls: list[JsonObject] = []
-    content: list[Part] = []
+    calls: list[model.JsonObject] = []
+    content: list[model.Part] = []
     for block in blocks:
-        if isinstance(block, ToolCall):
+        if isinstance(block, model.ToolCall):
             if _is_function_call(block):
-                filled["function_call"] = _render_call(block)
+                filled["function_call"] = render_block(block, _call_changes)
             else:
-                calls.append(_render_call(block))
-        elif isinstance(block, Thinking):
+                calls.append(render_block(block, _call_changes))
+        elif isinstance(block, model.Thinking):
             filled[_THINKING_FIELD] = block.text
-        elif isinstance(block, Opaque) and "type" not in block.source:
+        elif isinstance(block, model.Opaque) and "type" not in block.source:
             filled.update(block.source)  # The block is a field of the message.
         else:
             content.append(block)
@@ -205,7 +196,7 @@ def _fill(blocks: Sequence[_MessageBlock], source: JsonObject) -> JsonObject:
         filled["tool_calls"] = calls
     original: Any = source.get("content")
     if content:
-        filled["content"] = string_or_list(content, original, _render_part)
+        filled["content"] = string_or_list(content, original, _part_changes)
     else:
         # OpenAI refuses an empty array, and accepts null only if another field has content.
         has_fields = any(filled.get(key) for key in fields)
@@ -213,59 +204,51 @@ def _fill(blocks: Sequence[_MessageBlock], source: JsonObject) -> JsonObject:
     return filled
 
 
-def _is_function_call(call: ToolCall) -> bool:
+def _is_function_call(call: model.ToolCall) -> bool:
     return is_generated(call.call_id) and "function" not in (call.source or {})
 
 
-def _render_part(block: Part) -> JsonObject:
-    return render_block(block, _part_changes)
-
-
-def _part_changes(block: Part) -> JsonObject:
+def _part_changes(block: model.Part) -> model.JsonObject:
     match block:
-        case Text():
+        case model.Text():
             return {"type": "text", "text": block.text}
-        case Image():
+        case model.Image():
             return {"type": "image_url", "image_url": {"url": media_url(block)}}
-        case Document(text=str() as text):
+        case model.Document(text=str() as text):
             return {"type": "text", "text": text}
-        case Document(url=str()):
+        case model.Document(url=str()):
             return {"type": "text", "text": describe_media(block)}
-        case Document():
+        case model.Document():
             family, _, subtype = block.media_type.partition("/")
             if family == "audio":
                 audio = {"data": block.data, "format": subtype}
                 return {"type": "input_audio", "input_audio": audio}
             file = {"filename": media_file_name(block), "file_data": media_url(block)}
             return {"type": "file", "file": file}
-        case Opaque():
+        case model.Opaque():
             return block.source
 
 
-def _render_call(call: ToolCall) -> JsonObject:
-    source = call.source or {}
-    if call.source is not None and not call.edited:
-        return source
+def _call_changes(call: model.ToolCall) -> model.JsonObject:
+    source = call.source or {"type": "function"}
+    function = {"name": call.name, "arguments": dumps(call.arguments)}
     if _is_function_call(call):
-        return {**source, "name": call.name, "arguments": dumps(call.arguments)}
+        return function
     if source.get("type") == "custom":
         custom = {**source["custom"], "name": call.name, "input": dumps(call.arguments)}
-        return {**source, "id": call.call_id, "custom": custom}
-    function = {"name": call.name, "arguments": dumps(call.arguments)}
-    changes = {"id": call.call_id, "function": {**source.get("function", {}), **function}}
-    return {"type": "function", **source, **changes}
+        return {"id": call.call_id, "custom": custom}
+    function = {**source.get("function", {}), **function}
+    return {"type": "function", "id": call.call_id, "function": function}
 
 
-def _render_result(result: ToolResult) -> JsonObject:
+def _result_changes(result: model.ToolResult) -> model.JsonObject:
     source = result.source
-    if source is not None and not result.edited:
-        return source
     if source is not None:
-        content = string_or_list(result.content, source.get("content"), _render_part)
+        content = string_or_list(result.content, source.get("content"), _part_changes)
         changes = {"tool_call_id": result.call_id} if "tool_call_id" in source else {}
-        return {**source, **changes, "content": content}
-    parts = [part for part in result.content if not isinstance(part, Image | Document)]
-    content = string_or_list(parts, None, _render_part)
+        return {**changes, "content": content}
+    parts = [part for part in result.content if not isinstance(part, model.Image | model.Document)]
+    content = string_or_list(parts, None, _part_changes)
     if is_generated(result.call_id):
         return {"role": "function", "name": name_of(result), "content": content}
     return {"role": "tool", "tool_call_id": result.call_id, "content": content}

@@ -5,9 +5,11 @@ Items of other types (hosted tools, `compaction`, `item_reference` and others) a
 """
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any
 
 from context_compaction.formats.base import (
+    BLOCK_TYPES,
     UNKNOWN_FILE,
     MessageFormat,
     Node,
@@ -21,26 +23,12 @@ from context_compaction.formats.base import (
     object_or_none,
     string_or_list,
     text_or_none,
+    weigh_content,
 )
-from context_compaction.formats.detection import BLOCK_TYPES, weigh_content
-from context_compaction.messages.model import (
-    Block,
-    Document,
-    Image,
-    JsonObject,
-    Message,
-    Opaque,
-    Part,
-    Role,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResult,
-    text_of,
-)
+from context_compaction.messages import model
 from context_compaction.messages.tool_pairs import ProviderRules
 
-_ROLES: dict[str, Role] = {
+_ROLES: dict[str, model.Role] = {
     "system": "system",
     "developer": "system",
     "user": "user",
@@ -74,10 +62,8 @@ _BLANK_SCREENSHOT = (
     "hwGA60e6kgAAAABJRU5ErkJggg=="
 )
 
-_MessagePart: TypeAlias = Text | Image | Document | Opaque
 
-
-def recognises(item: JsonObject) -> int:
+def recognises(item: model.JsonObject) -> int:
     """Return how well an item fits; see `MessageFormat.recognises`."""
     kind = text_or_none(item.get("type"))
     if kind in _KNOWN_KINDS:
@@ -95,15 +81,15 @@ def recognises(item: JsonObject) -> int:
     return weigh_content(item.get("content"), "openai-responses")
 
 
-def parse(item: Node) -> Message:
+def parse(item: Node) -> model.Message:
     """Parse one item; raises `InvalidMessageError`."""
     raw, kind = item.raw, item.raw.get("type")
     if kind is not None and not isinstance(kind, str):
         item.refuse("the item's `type` is not a string", 'Give one such as "function_call".')
-    role: Role = "assistant"
+    role: model.Role = "assistant"
     if kind == "message" or (kind is None and "role" in raw):
         role = item.role(_ROLES, 'Give "user", "assistant", "system" or "developer".')
-        blocks: tuple[Block, ...] = item.content(_parse_part)
+        blocks: tuple[model.Block, ...] = item.content(_parse_part)
     elif kind in _CALLS:
         blocks = (_parse_call(item, kind),)
     elif kind is not None and kind in _OUTPUTS.values():
@@ -113,22 +99,22 @@ def parse(item: Node) -> Message:
     elif kind is None and "id" not in raw:
         item.refuse("the item has neither `type` nor `role`", 'Give {"type": "message", ...}.')
     else:
-        blocks = (Opaque(kind or "item_reference", raw),)
-    return Message(role, blocks, source=raw, index=item.index)
+        blocks = (model.Opaque(kind or "item_reference", raw),)
+    return model.Message(role, blocks, source=raw, index=item.index)
 
 
-def _parse_part(part: Node) -> Part:
+def _parse_part(part: Node) -> model.Part:
     kind, raw = part.kind(), part.raw
     if kind in _TEXT_TYPES:
-        return Text(part.text("text"), source=raw)
+        return model.Text(part.text("text"), source=raw)
     url, data = raw.get("image_url"), raw.get("file_data")
     if kind in {"input_image", "computer_screenshot"} and isinstance(url, str):
         return image_from_url(url, raw)
     if kind == "input_file" and isinstance(data, str):
         return document_from_data(data, raw)
     if kind == "input_file" and isinstance(raw.get("file_url"), str):
-        return Document(UNKNOWN_FILE, url=raw["file_url"], source=raw)
-    return Opaque(kind, raw)
+        return model.Document(UNKNOWN_FILE, url=raw["file_url"], source=raw)
+    return model.Opaque(kind, raw)
 
 
 def _call_id(item: Node, kind: str) -> str:
@@ -137,47 +123,53 @@ def _call_id(item: Node, kind: str) -> str:
     return item.name("id" if is_older else "call_id", "Give the id of the call.")
 
 
-def _parse_call(item: Node, kind: str) -> ToolCall:
+def _parse_call(item: Node, kind: str) -> model.ToolCall:
     key, tool = _CALLS[kind]
     arguments: Any = item.raw.get(key)
     if kind == "function_call":
         arguments = loads_or_text(item.text(key, "Give the arguments as JSON text."))
     elif kind == "custom_tool_call":
         arguments = item.text(key)
-    return ToolCall(_call_id(item, kind), tool or item.name("name"), arguments, source=item.raw)
+    return model.ToolCall(
+        _call_id(item, kind), tool or item.name("name"), arguments, source=item.raw
+    )
 
 
-def _parse_output(item: Node, kind: str) -> ToolResult:
+def _parse_output(item: Node, kind: str) -> model.ToolResult:
     output = item.raw.get("output")
-    parts: tuple[Part, ...] = ()
+    parts: tuple[model.Part, ...] = ()
     if kind == "computer_call_output":
         parts = (_parse_part(item.object("output")),)
     elif kind == "shell_call_output" and not isinstance(output, str):
         chunks = [chunk.raw for chunk in item.objects("output", "Give a string or an array.")]
         texts = [str(chunk.get(key) or "") for chunk in chunks for key in ("stdout", "stderr")]
-        parts = (Text("\n".join(filter(None, texts))),)
+        parts = (model.Text("\n".join(filter(None, texts))),)
     elif kind != "apply_patch_call_output" or output is not None:
         parts = item.content(_parse_part, "output")
-    return ToolResult(_call_id(item, kind), parts, source=item.raw)
+    return model.ToolResult(_call_id(item, kind), parts, source=item.raw)
 
 
-def _parse_reasoning(item: Node) -> Thinking:
+def _parse_reasoning(item: Node) -> model.Thinking:
     keys = [key for key in ("summary", "content") if isinstance(item.raw.get(key), list)]
     texts = [part.text("text") for key in keys for part in item.objects(key, "")]
     signature = text_or_none(item.raw.get("encrypted_content"))
-    return Thinking("\n".join(texts), signature, source=item.raw)
+    return model.Thinking("\n".join(texts), signature, source=item.raw)
 
 
-def render_edited(message: Message) -> list[JsonObject]:
+def render_edited(message: model.Message) -> list[model.JsonObject]:
     """Render an edited copy, or new items: one for each call and result."""
     source = message.source
     is_message = source is not None and source.get("type") in {None, "message"} and "role" in source
     base = source if is_message else None
-    items: list[JsonObject] = []
-    parts: list[_MessagePart] = []
+    items: list[model.JsonObject] = []
+    parts: list[model.Part] = []
     for block in message.blocks:
-        is_part = isinstance(block, Opaque) and (base is not None or block.kind in _PART_TYPES)
-        if isinstance(block, Text | Image | Document) or (isinstance(block, Opaque) and is_part):
+        is_part = isinstance(block, model.Opaque) and (
+            base is not None or block.kind in _PART_TYPES
+        )
+        if isinstance(block, model.Text | model.Image | model.Document) or (
+            isinstance(block, model.Opaque) and is_part
+        ):
             parts.append(block)
             continue
         if parts:
@@ -190,54 +182,45 @@ def render_edited(message: Message) -> list[JsonObject]:
 
 
 def _message_item(
-    blocks: Sequence[_MessagePart], role: Role, base: JsonObject | None
-) -> JsonObject:
-    def render(block: _MessagePart) -> JsonObject:
-        return _render_part(block, is_output=role == "assistant")
-
-    if base is None:
-        return {"type": "message", "role": role, "content": [render(block) for block in blocks]}
-    return {**base, "content": string_or_list(blocks, base.get("content"), render)}
+    blocks: Sequence[model.Part], role: model.Role, base: model.JsonObject | None
+) -> model.JsonObject:
+    changes = partial(_part_changes, is_output=role == "assistant")
+    base = base or {"type": "message", "role": role, "content": []}
+    return {**base, "content": string_or_list(blocks, base.get("content"), changes)}
 
 
-def _render_part(block: Part, *, is_output: bool) -> JsonObject:
-    source = block.source
-    if source is not None and not block.edited:
-        return source
-    text_type = "output_text" if is_output else "input_text"
+def _part_changes(block: model.Part, *, is_output: bool) -> model.JsonObject:
+    changes: model.JsonObject
     match block:
-        case Text() | Document(text=str()):
-            return {"type": text_type, **(source or {}), "text": block.text or ""}
-        case Image():
-            return {"type": "input_image", **(source or {}), "image_url": media_url(block)}
-        case Document(url=str() as url):
-            return {"type": "input_file", **(source or {}), "file_url": url}
-        case Document():
-            file = {"filename": media_file_name(block), "file_data": media_url(block)}
-            return {"type": "input_file", **(source or {}), **file}
-        case Opaque():
+        case model.Text() | model.Document(text=str()):
+            kind, changes = "output_text" if is_output else "input_text", {"text": block.text or ""}
+        case model.Image():
+            kind, changes = "input_image", {"image_url": media_url(block)}
+        case model.Document(url=str() as url):
+            kind, changes = "input_file", {"file_url": url}
+        case model.Document():
+            kind = "input_file"
+            changes = {"filename": media_file_name(block), "file_data": media_url(block)}
+        case model.Opaque():
             return block.source
+    return changes if block.source else {"type": kind, **changes}
 
 
-def _render_item(block: ToolCall | ToolResult | Thinking | Opaque) -> list[JsonObject]:
+def _render_item(
+    block: model.ToolCall | model.ToolResult | model.Thinking | model.Opaque,
+) -> list[model.JsonObject]:
     """Render a block that is an item of its own."""
-    if block.source is not None and not block.edited:
-        return [block.source]
-    match block:
-        case ToolCall():
-            return [_render_call(block)]
-        case ToolResult():
-            return _render_output(block)
-        case Thinking():
-            return [_render_reasoning(block)]
-        case Opaque():
-            return [block.source]
+    if isinstance(block, model.Opaque) or (block.source is not None and not block.edited):
+        return [block.source or {}]
+    if isinstance(block, model.ToolResult):
+        return _render_output(block)
+    return [_render_call(block) if isinstance(block, model.ToolCall) else _render_reasoning(block)]
 
 
-def _render_call(call: ToolCall) -> JsonObject:
+def _render_call(call: model.ToolCall) -> model.JsonObject:
     source = call.source or {"type": "function_call", "call_id": call.call_id}
     key, tool = _CALLS[source["type"]]
-    changes: JsonObject = {"call_id": call.call_id} if "call_id" in source else {}
+    changes: model.JsonObject = {"call_id": call.call_id} if "call_id" in source else {}
     if not tool:
         changes["name"] = call.name
     changes[key] = call.arguments if tool else dumps(call.arguments)
@@ -248,7 +231,7 @@ def _render_call(call: ToolCall) -> JsonObject:
     return rendered
 
 
-def _render_output(result: ToolResult) -> list[JsonObject]:
+def _render_output(result: model.ToolResult) -> list[model.JsonObject]:
     source = result.source or {"type": "function_call_output"}
     source = {**source, "call_id": result.call_id}
     original: Any = source.get("output")
@@ -261,27 +244,28 @@ def _render_output(result: ToolResult) -> list[JsonObject]:
     if source["type"] == "shell_call_output" and chunks is not None:
         last = object_or_none(chunks[-1]) if chunks else None
         chunk = last or {"outcome": {"type": "exit", "exit_code": 0}}
-        output = [{**chunk, "stdout": text_of(result.content), "stderr": ""}]
+        output = [{**chunk, "stdout": model.text_of(result.content), "stderr": ""}]
     else:
-        output = string_or_list(
-            result.content, original, lambda part: _render_part(part, is_output=False)
-        )
+        changes = partial(_part_changes, is_output=False)
+        output = string_or_list(result.content, original, changes)
     return [{**source, "output": output}]
 
 
-def _render_computer_output(result: ToolResult, source: JsonObject) -> list[JsonObject]:
+def _render_computer_output(
+    result: model.ToolResult, source: model.JsonObject
+) -> list[model.JsonObject]:
     """Render a screenshot; other parts, such as a placeholder, follow as a message."""
-    images = [part for part in result.content if isinstance(part, Image)]
-    rest = [part for part in result.content if not isinstance(part, Image)]
+    images = [part for part in result.content if isinstance(part, model.Image)]
+    rest = [part for part in result.content if not isinstance(part, model.Image)]
     url = media_url(images[0]) if images else _BLANK_SCREENSHOT
     item = {**source, "output": {"type": "computer_screenshot", "image_url": url}}
     return [item, _message_item(rest, "user", None)] if rest else [item]
 
 
-def _render_reasoning(block: Thinking) -> JsonObject:
+def _render_reasoning(block: model.Thinking) -> model.JsonObject:
     source = block.source or {"type": "reasoning"}
     summary = [{"type": "summary_text", "text": block.text}] if block.text else []
-    changes: JsonObject = {"summary": summary}
+    changes: model.JsonObject = {"summary": summary}
     if block.signature is not None:
         changes["encrypted_content"] = block.signature
     return {key: value for key, value in {**source, **changes}.items() if key != "content"}

@@ -13,52 +13,38 @@ from context_compaction.formats.base import (
     MessageFormat,
     Node,
     describe_media,
+    images_have,
+    name_of,
     object_arguments,
-    objects_in,
     render_block,
     sane_seconds,
     string_or_list,
     text_or_none,
+    weigh_content,
 )
-from context_compaction.formats.detection import weigh_content
-from context_compaction.formats.tool_call_ids import name_of
-from context_compaction.messages.model import (
-    Block,
-    Document,
-    Image,
-    JsonObject,
-    Message,
-    Opaque,
-    Part,
-    Role,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResult,
-    tool_results,
-)
+from context_compaction.messages import model
 from context_compaction.messages.tool_pairs import ProviderRules
 
 RULES = ProviderRules(first_role_user=True, results_follow_call=True)
 
-_MessageBlock: TypeAlias = Part | Thinking | ToolCall
+_MessageBlock: TypeAlias = model.Part | model.Thinking | model.ToolCall
 
 _HOST_ROLES = {"custom", "hookMessage", "developer"}
 _SUMMARY_ROLES = {"compactionSummary", "branchSummary"}
 _OWN_ROLES = {"toolResult", "bashExecution", "custom", "hookMessage", *_SUMMARY_ROLES}
-_ROLES: dict[str, Role] = {
+_ROLES: dict[str, model.Role] = {
     **dict.fromkeys(("user", "developer", *_OWN_ROLES), "user"),
     "assistant": "assistant",
 }
 
 
-def recognises(message: JsonObject) -> int:
+def recognises(message: model.JsonObject) -> int:
     """Return how well a message fits; see `MessageFormat.recognises`."""
     role = text_or_none(message.get("role"))
     content = message.get("content")
     if role in _OWN_ROLES:
         return 2
-    if role not in _ROLES or "tool_calls" in message or not _images_have_data(content):
+    if role not in _ROLES or "tool_calls" in message or not images_have("data", content):
         return 0
     if role == "developer" and "timestamp" not in message:
         return 0  # The role is OpenAI's.
@@ -66,30 +52,28 @@ def recognises(message: JsonObject) -> int:
     return 2 if weight and "stopReason" in message else weight
 
 
-def _images_have_data(content: object) -> bool:
-    return all("data" in b for b in objects_in(content) if b.get("type") == "image")
-
-
-def parse(message: Node) -> Message:
+def parse(message: Node) -> model.Message:
     """Parse one message; raises `InvalidMessageError`."""
     raw = message.raw
     role = message.role(_ROLES, 'Give "user", "assistant", "toolResult" or "bashExecution".')
     name = raw["role"]
     if name == "toolResult":
-        blocks: tuple[Block, ...] = (_parse_result(message),)
+        blocks: tuple[model.Block, ...] = (_parse_result(message),)
     elif name == "bashExecution":
         command, output = message.text("command"), message.text("output")
-        request = Text(f"Ran `{command}`", source={"command": command}, author="host")
-        blocks = (request, Text(output, source={"output": output}, author="tool"))
+        request = model.Text(f"Ran `{command}`", source={"command": command}, author="host")
+        blocks = (request, model.Text(output, source={"output": output}, author="tool"))
     elif name in _SUMMARY_ROLES:
         text = message.text("summary")
-        blocks = (Text(text, source={"summary": text}, author="host"),)
+        blocks = (model.Text(text, source={"summary": text}, author="host"),)
     else:
         blocks = message.content(_parse_block)
     if name in _HOST_ROLES:
-        blocks = tuple(replace(b, author="host") if isinstance(b, Text) else b for b in blocks)
+        blocks = tuple(
+            replace(b, author="host") if isinstance(b, model.Text) else b for b in blocks
+        )
     seconds = sane_seconds(raw.get("timestamp"), per_second=1000)
-    return Message(role, blocks, source=raw, index=message.index, timestamp_seconds=seconds)
+    return model.Message(role, blocks, source=raw, index=message.index, timestamp_seconds=seconds)
 
 
 def _parse_block(block: Node) -> _MessageBlock:
@@ -97,33 +81,33 @@ def _parse_block(block: Node) -> _MessageBlock:
     match kind := block.kind():
         case "toolCall":
             arguments = block.object("arguments", "Give an object, {} if none.").raw
-            return ToolCall(block.name("id"), block.name("name"), arguments, source=raw)
+            return model.ToolCall(block.name("id"), block.name("name"), arguments, source=raw)
         case "thinking":
             signature = text_or_none(raw.get("thinkingSignature"))
-            return Thinking(block.text("thinking"), signature, source=raw)
+            return model.Thinking(block.text("thinking"), signature, source=raw)
         case _:
             return _parse_part(block, kind)
 
 
-def _parse_part(block: Node, kind: str) -> Part:
+def _parse_part(block: Node, kind: str) -> model.Part:
     match kind:
         case "text":
-            return Text(block.text("text"), source=block.raw)
+            return model.Text(block.text("text"), source=block.raw)
         case "image":
-            return Image(block.text("mimeType"), data=block.text("data"), source=block.raw)
+            return model.Image(block.text("mimeType"), data=block.text("data"), source=block.raw)
         case _:
-            return Opaque(kind, block.raw)
+            return model.Opaque(kind, block.raw)
 
 
-def _parse_result(message: Node) -> ToolResult:
+def _parse_result(message: Node) -> model.ToolResult:
     call_id = message.name("toolCallId", "Give the id of the toolCall that it answers.")
     name = message.text("toolName")
     parts = message.content(lambda part: _parse_part(part, part.kind()))
     is_error = bool(message.raw.get("isError"))
-    return ToolResult(call_id, parts, is_error, name=name, source=message.raw)
+    return model.ToolResult(call_id, parts, is_error, name=name, source=message.raw)
 
 
-def render_edited(message: Message) -> list[JsonObject]:
+def render_edited(message: model.Message) -> list[model.JsonObject]:
     """Render an edited copy, or new messages: one for each result."""
     source = message.source
     role = (source or {}).get("role")
@@ -134,60 +118,60 @@ def render_edited(message: Message) -> list[JsonObject]:
     return _render_new(message, None if role == "toolResult" else source)
 
 
-def _joined_texts(message: Message, without: str = "") -> str:
+def _joined_texts(message: model.Message, without: str = "") -> str:
     """Return the texts of a message for its one text field, except the text from a given field."""
-    texts = [block for block in message.blocks if isinstance(block, Text)]
+    texts = [block for block in message.blocks if isinstance(block, model.Text)]
     return "\n".join(block.text for block in texts if without not in (block.source or {}))
 
 
-def _render_new(message: Message, base: JsonObject | None) -> list[JsonObject]:
+def _render_new(message: model.Message, base: model.JsonObject | None) -> list[model.JsonObject]:
     stamp = message.timestamp_seconds
-    stamped: JsonObject = {} if stamp is None else {"timestamp": round(stamp * 1000)}
-    results = [_render_result(result, stamped) for result in tool_results(message)]
-    rest = [block for block in message.blocks if not isinstance(block, ToolResult)]
+    stamped: model.JsonObject = {} if stamp is None else {"timestamp": round(stamp * 1000)}
+    results = [
+        render_block(result, lambda result: _result_changes(result, stamped))
+        for result in model.tool_results(message)
+    ]
+    rest = [block for block in message.blocks if not isinstance(block, model.ToolResult)]
     if not rest and (results or (message.source is not None and base is None)):
         return results
     if base is None:
         role = "assistant" if message.role == "assistant" else "user"
-        other = {"role": role, "content": [_render_block(block) for block in rest], **stamped}
+        other = {
+            "role": role,
+            "content": [render_block(block, _changes) for block in rest],
+            **stamped,
+        }
     else:
-        other = {**base, "content": string_or_list(rest, base.get("content"), _render_block)}
+        other = {**base, "content": string_or_list(rest, base.get("content"), _changes)}
     return [*results, other]
 
 
-def _render_result(result: ToolResult, stamped: JsonObject) -> JsonObject:
-    source = result.source or {}
-    if result.source is not None and not result.edited:
-        return source
-    original = source.get("content")
-    content = string_or_list(result.content, [] if original is None else original, _render_block)
+def _result_changes(result: model.ToolResult, stamped: model.JsonObject) -> model.JsonObject:
+    original = (result.source or {}).get("content")
+    content = string_or_list(result.content, [] if original is None else original, _changes)
     changes = {"toolCallId": result.call_id, "content": content, "isError": result.is_error}
-    if source:
-        return {**source, **changes}
+    if result.source:
+        return changes
     return {"role": "toolResult", "toolName": name_of(result), **changes, **stamped}
 
 
-def _render_block(block: _MessageBlock) -> JsonObject:
-    return render_block(block, _changes)
-
-
-def _changes(block: _MessageBlock) -> JsonObject:
+def _changes(block: _MessageBlock) -> model.JsonObject:
     match block:
-        case Text():
+        case model.Text():
             return {"type": "text", "text": block.text}
-        case Thinking():
+        case model.Thinking():
             signature = {} if block.signature is None else {"thinkingSignature": block.signature}
             return {"type": "thinking", "thinking": block.text, **signature}
-        case Image(data=str() as data):
+        case model.Image(data=str() as data):
             return {"type": "image", "data": data, "mimeType": block.media_type}
-        case Document(text=str() as text):
+        case model.Document(text=str() as text):
             return {"type": "text", "text": text}
-        case Image() | Document():
+        case model.Image() | model.Document():
             return {"type": "text", "text": describe_media(block)}
-        case ToolCall():
+        case model.ToolCall():
             named = {"type": "toolCall", "id": block.call_id, "name": block.name}
             return {**named, "arguments": object_arguments(block)}
-        case Opaque():
+        case model.Opaque():
             return block.source
 
 

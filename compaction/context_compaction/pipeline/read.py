@@ -16,8 +16,7 @@ from context_compaction.errors import (
     SettingsError,
     UnknownFormatError,
 )
-from context_compaction.formats import LIST_CACHE, CachedList
-from context_compaction.formats.detection import format_of_tools
+from context_compaction.formats import LIST_CACHE, CachedList, format_of_tools
 from context_compaction.layers.drop_messages import snip_chosen
 from context_compaction.layers.repair import repair, repair_after_removal
 from context_compaction.layers.strip_thinking import strip_invalid_thinking

@@ -42,7 +42,6 @@ from context_compaction import (
 )
 from context_compaction.archive.documents import HOST_TOOL, TITLE_TOOL
 from context_compaction.formats.session_files import hosts, model
-from context_compaction.formats.session_files.odd_messages import extra_texts, parse_entries
 from context_compaction.formats.session_files.read import decompress, lines_of_file
 
 from mcp_server_compaction.hosts.chat_exports import Chat, chats_in, chats_in_zip, is_export
@@ -116,7 +115,7 @@ class _Piece:
         is_new_start: Whether no message of the session precedes them.
     """
 
-    history: model.SessionHistory
+    history: model.Session
     session_id: str
     messages: tuple[Message, ...]
     lines: tuple[int, ...]
@@ -300,7 +299,7 @@ class Importer:
             try:
                 pieces = [
                     _piece(
-                        model.SessionHistory(session_id, None, _CHAT_FORMAT, branch, 1, True),
+                        model.Session(kind="export", format=_CHAT_FORMAT, entries=branch),
                         session_id,
                         outcome.notes,
                     )
@@ -469,16 +468,16 @@ def _content_of(batch: model.Lines, position: _Position, path: Path) -> _Content
     is_all_open = count == 0 and newest.is_new_start
     open_line = newest.history.start_line if is_all_open else newest.lines[count]
     entries = [entry for history in histories for entry in history.entries]
-    texts = [*extra_texts(batch, entries)]
+    texts = [*model.extra_texts(batch, entries)]
     if position.offset == 0:
         about = (o for row in batch.rows for o in (row.value, row.object("payload")))
         texts.append((HOST_TOOL, f"{position.kind} {model.first_text(about, 'cwd') or ''}"))
     return _Content(session_id, notes, pieces, open_line, texts)
 
 
-def _piece(history: model.SessionHistory, session_id: str, notes: list[str]) -> _Piece:
+def _piece(history: model.Session, session_id: str, notes: list[str]) -> _Piece:
     """Parse the messages of a history, and add new notes to `notes`."""
-    entries, messages, new_notes = parse_entries(history.entries, history.format)
+    entries, messages, new_notes = model.parse_entries(history.entries, history.format)
     notes += [note for note in new_notes if note not in notes]
     if history.is_subagent and history.session_id:
         session_id = model.archive_id(history.session_id)

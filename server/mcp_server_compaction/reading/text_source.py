@@ -318,10 +318,11 @@ class _SessionPart:
     async def _messages(self, pointer: str, span: tuple[int, int], head: str | None) -> TextSource:
         messages = await self.archive.read_messages(self.session_id, *span, head=head)
         messages.sort(key=lambda message: message.seq)
-        damaged = [] if head else await self.archive.damaged_messages(self.session_id, *span)
-        gap = _damage_note(damaged)
+        seqs = [message.seq for message in messages]
+        count = (await self.archive.session_info(self.session_id)).next_seq
+        expected = () if head else range(span[0], min(span[1] + 1, count))
+        gap = _damage_note(sorted({*expected} - {*seqs}))
         if not messages and not gap:
-            count = (await self.archive.session_info(self.session_id)).next_seq
             existing = f"messages 0 to {count - 1}" if count else "no messages"
             raise NotFoundError(
                 f"Session {self.session_id} has {existing}, but none of {pointer!r}. Pass other "
@@ -330,7 +331,6 @@ class _SessionPart:
         if not self.as_json:
             rows = [(str(m.seq), m.format, m.raw, m.timestamp_seconds) for m in messages]
             return await _plain_source(pointer, rows, gap)
-        seqs = [message.seq for message in messages]
         branch = f"@{head}" if head else ""
 
         def rest(line_count: int) -> str:

@@ -131,13 +131,12 @@ def test_index_gives_the_same_answers_when_it_is_damaged(
 
 
 def test_discarded_index_is_replaced_when_another_process_has_it_open(tmp_path: Path) -> None:
-    schema = "CREATE TABLE meta (key TEXT, value TEXT);"
-    first, second = (IndexFile(tmp_path / "index", schema, "1") for _ in range(2))
+    first, second = (IndexFile(tmp_path / "index") for _ in range(2))
 
     def row_count(connection: sqlite3.Connection) -> int:
-        return int(connection.execute("SELECT count(*) FROM meta").fetchone()[0])
+        return int(connection.execute("SELECT count(*) FROM stamp").fetchone()[0])
 
-    first.run(lambda connection: connection.execute("INSERT INTO meta VALUES ('word', 'x')"))
+    first.run(lambda connection: connection.execute("INSERT INTO stamp VALUES ('word', 1)"))
     assert second.run(row_count) == 1
     second.discard()
     assert [first.run(row_count), second.run(row_count)] == [0, 0]

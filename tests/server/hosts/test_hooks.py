@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from context_compaction.activity.shown import numbered_lines
+from context_compaction.activity.outcome import numbered_lines
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp_server_compaction.__main__ import run as program

@@ -13,19 +13,16 @@ from weakref import WeakValueDictionary
 
 from anyio import CancelScope, CapacityLimiter, Lock, to_thread
 
-from context_compaction.archive.archive import Archive
+from context_compaction.archive.archive import Archive, StoredSizes
 from context_compaction.archive.local import durable_files
-from context_compaction.archive.local.log import session_folders
+from context_compaction.archive.local.log import report_waiting, session_folders
 from context_compaction.archive.local.maintenance import (
     blob_bytes,
     delete_sessions,
     examine,
     finish_deletion,
 )
-from context_compaction.archive.local.sessions import LocalSessions, LocalState, refresh
-from context_compaction.archive.progress import report_waiting
-from context_compaction.archive.retention import StoredSizes
-from context_compaction.archive.transcripts import TranscriptStore
+from context_compaction.archive.local.sessions import LocalState, LocalStore, refresh
 from context_compaction.archive.values import Health, SessionInfo, check_tenant
 from context_compaction.errors import ArchiveError, NotFoundError, SettingsError
 from context_compaction.messages.model import JsonObject
@@ -100,8 +97,7 @@ class LocalArchive(Archive):
         self.redaction: RedactionMode = redaction
         self._tenants: dict[str, LocalArchive] = {}
         self._index_root = index_root
-        self._sessions = LocalSessions(self._root)
-        self._store = TranscriptStore(self._sessions, redacts=redaction == "on")
+        self._store = LocalStore(self._root, redacts=redaction == "on")
         self._threads = CapacityLimiter(16)  # a long append delays only its own session
         self._order: WeakValueDictionary[str, Lock] = WeakValueDictionary()
         self._index: SearchIndex | None = None
@@ -175,7 +171,7 @@ class LocalArchive(Archive):
         """
         remove = partial(delete_sessions, self._root, session_ids)
         freed = await self._on_index(lambda: self._opened_index().delete(remove))
-        self._sessions.forget(session_ids)
+        self._store.forget(session_ids)
         return freed
 
     async def token_fields(self, tenant: str) -> list[JsonObject]:
@@ -206,9 +202,7 @@ class LocalArchive(Archive):
         """See `Archive.health`. Reads the whole log."""
         return await self._on_index(lambda: examine(self._root, self._opened_index().folder))
 
-    async def on_session(
-        self, session_id: str, work: Callable[[TranscriptStore[LocalState]], T]
-    ) -> T:
+    async def on_session(self, session_id: str, work: Callable[[LocalStore], T]) -> T:
         """See `Archive.on_session`."""
         lock = self._order.setdefault(session_id, Lock(fast_acquire=True))
         if is_waiting := lock.locked():
@@ -219,7 +213,7 @@ class LocalArchive(Archive):
 
     async def sessions_with(self, output_id: str) -> list[str]:
         """See `Archive.sessions_with`. Uses the index only if no session in memory matches."""
-        known = self._sessions.holding(output_id)
+        known = self._store.holding(output_id)
         return known or await self._on_index(lambda: self._sessions_with(output_id))
 
     def _sessions_with(self, output_id: str) -> list[str]:
@@ -247,7 +241,7 @@ class LocalArchive(Archive):
             await self._on_index(self._index.close)
         if self._own_index is not None:
             await to_thread.run_sync(self._own_index.cleanup)
-        self._sessions.close()
+        self._store.close()
 
     def _opened_index(self) -> "SearchIndex":
         # Imported here because only searches need sqlite3 and the index; a server that only

@@ -12,24 +12,21 @@ indexed in 14 s, and 400 of them removed in 1 s).
 
 import json
 import math
-import os
 import sqlite3
 import time
 import zlib
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
 
+from context_compaction.archive.archive import StoredSizes
 from context_compaction.archive.documents import DocText, doc_text
-from context_compaction.archive.local import index_rows, log
+from context_compaction.archive.local import index_file, log
 from context_compaction.archive.local.durable_files import MissingFileError, explaining, read_at
-from context_compaction.archive.local.index_file import IndexFile
-from context_compaction.archive.progress import report_work
+from context_compaction.archive.local.log import report_work
 from context_compaction.archive.records import parse_body
-from context_compaction.archive.retention import StoredSizes
 from context_compaction.archive.search import filters
 from context_compaction.archive.tokenizer import QueryTerm, stems_of_prefix
 from context_compaction.archive.transcript_state import Description
@@ -41,23 +38,6 @@ from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoun
 STAMP_NANOSECONDS = 2_000_000_000
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Doc(filters.Row):
-    """A row and the position of its record's line.
-
-    Attributes:
-        session_key: Hash that names the session's folder.
-        segment: File name of the segment that contains the line.
-        offset: Offset of the line in bytes.
-        length: Length of the line in bytes.
-    """
-
-    session_key: str
-    segment: str
-    offset: int
-    length: int
 
 
 class SearchIndex:
@@ -72,7 +52,7 @@ class SearchIndex:
         key = blake2b(str(root).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         self.root: Path = root
         self.blobs: log.BlobStore = log.BlobStore(root / "blobs")
-        self._file = IndexFile(index_root / key, index_rows.SCHEMA, index_rows.VERSION)
+        self._file = index_file.IndexFile(index_root / key)
 
     @property
     def folder(self) -> Path:
@@ -94,7 +74,7 @@ class SearchIndex:
                 with self._file.lock():
                     pass  # a process that read the log before the deletion may still be writing
                 self._file.run(self._catch_up)
-        except (ArchiveError, index_rows.StaleIndexError):
+        except (ArchiveError, index_file.StaleIndexError):
             self._file.discard()
         return freed
 
@@ -108,7 +88,7 @@ class SearchIndex:
         while True:
             try:
                 return self._file.run(caught_up)
-            except index_rows.StaleIndexError:
+            except index_file.StaleIndexError:
                 self._file.discard()
 
     def find_output(self, output_id: str) -> str | None:
@@ -134,7 +114,7 @@ class SearchIndex:
             QueryError: `limit` is below 1, or the cursor is invalid.
         """
         before = filters.session_cursor(limit, cursor)
-        family = "" if family_of is None else f" AND id IN ({index_rows.FAMILY})"
+        family = "" if family_of is None else f" AND id IN ({index_file.FAMILY})"
         parameters = () if family_of is None else (family_of,)
         rows = self._select(
             f"SELECT id, description FROM session WHERE (last_seconds, id) < (?, ?){family}"
@@ -212,7 +192,7 @@ class SearchIndex:
                     stale.add(key)
         if stale:
             with self._file.erasing(connection):
-                index_rows.remove_sessions(connection, stale)
+                index_file.remove_sessions(connection, stale)
 
     def _insert(
         self, connection: sqlite3.Connection, parts: Iterator[tuple[Path, str, log.SegmentPart]]
@@ -222,21 +202,21 @@ class SearchIndex:
         The parts are read under the lock of the index, so no other process indexes them as well.
         """
         size_bytes = 0
-        rows: list[index_rows.IndexRow] = []
+        rows: list[index_file.IndexRow] = []
         with self._file.transaction(connection):
             for folder, segment, part in parts:
-                rows += index_rows.rows_of_part(connection, self.blobs, folder.name, segment, part)
+                rows += index_file.rows_of_part(connection, self.blobs, folder.name, segment, part)
                 size_bytes += part.size_bytes
-                if size_bytes >= index_rows.BATCH_BYTES:
+                if size_bytes >= index_file.BATCH_BYTES:
                     break
-            index_rows.insert_rows(connection, rows)
-        return size_bytes >= index_rows.BATCH_BYTES
+            index_file.insert_rows(connection, rows)
+        return size_bytes >= index_file.BATCH_BYTES
 
 
 def _new_ends(connection: sqlite3.Connection, folder: Path) -> Iterator[tuple[str, int, int]]:
     """Yield for each segment of a session where the index ends, and where the segment ends."""
     for segment, size in log.segment_sizes(folder).items():
-        yield segment, index_rows.indexed_to(connection, folder.name, segment), size
+        yield segment, index_file.indexed_to(connection, folder.name, segment), size
 
 
 def _new_parts(
@@ -250,17 +230,17 @@ def _new_parts(
             while start < size:
                 try:
                     part = log.read_segment(
-                        folder, segment, start, limit_bytes=index_rows.BATCH_BYTES, with_lines=True
+                        folder, segment, start, limit_bytes=index_file.BATCH_BYTES, with_lines=True
                     )
                 except MissingFileError:
                     break
                 if not part.size_bytes:
                     break  # a process is still writing, or was killed while writing
-                if size > index_rows.BATCH_BYTES:
+                if size > index_file.BATCH_BYTES:
                     report_work(start >> 20, size >> 20, "MB of a session indexed")
                 yield folder, segment, part
                 # Another process may have indexed more before the next batch.
-                start = index_rows.indexed_to(connection, folder.name, segment)
+                start = index_file.indexed_to(connection, folder.name, segment)
 
 
 def _read_log(path: Path, offset: int, size_bytes: int) -> bytes:
@@ -272,9 +252,8 @@ def _read_log(path: Path, offset: int, size_bytes: int) -> bytes:
 
 def _last_write_nanoseconds(folder: Path) -> int:
     """Return when the newest segment of a session was last written, in Unix nanoseconds."""
-    with suppress(MissingFileError), explaining(folder, "Reading"), os.scandir(folder) as entries:
-        return max((entry.stat().st_mtime_ns for entry in entries), default=0)
-    return 0
+    segments = log.statuses(folder, folder.parents[2]).values()
+    return max((status.st_mtime_ns for status in segments), default=0)
 
 
 @contextmanager
@@ -313,7 +292,7 @@ class IndexRows:
         self._allowed = allowed
         self._match = _match_of(connection, allowed)
         self._ids = None if allowed.within is None else _rows_of(connection, allowed)
-        self.row_count: int = index_rows.last_row_id(connection)
+        self.row_count: int = index_file.last_row_id(connection)
 
     def candidates(self, term: QueryTerm) -> filters.Matches:
         """See `Rows.candidates`."""
@@ -335,7 +314,7 @@ class IndexRows:
         expression = (" AND " if every else " OR ").join(map(_expression_of, terms))
         return {doc_id: seconds for doc_id, seconds, _ in self._select(expression, limit)}
 
-    def docs(self, ids: Sequence[int]) -> list[Doc]:
+    def docs(self, ids: Sequence[int]) -> list[filters.Row]:
         """See `Rows.docs`."""
         rows = self._connection.execute(
             "SELECT doc.id, session_id, seq, output_id, start_byte, size_bytes, start_char,"
@@ -345,14 +324,14 @@ class IndexRows:
             " WHERE doc.id IN (SELECT value FROM json_each(?))",
             (json.dumps(ids),),
         )
-        docs = {row[0]: Doc(*row) for row in rows}
+        docs = {row[0]: filters.Row(row[9:], *row[:9]) for row in rows}
         return [docs[doc_id] for doc_id in ids if doc_id in docs]
 
-    def read(self, doc: Doc) -> DocText | None:
+    def read(self, doc: filters.Row) -> DocText | None:
         """See `Rows.read`."""
-        blobs = self._index.blobs
-        path = log.session_folder(self._index.root, doc.session_key) / doc.segment
-        line = _read_log(path, doc.offset, doc.length)
+        blobs, (session_key, segment, offset, length) = self._index.blobs, doc.record
+        path = log.session_folder(self._index.root, session_key) / segment
+        line = _read_log(path, offset, length)
         try:
             head_json, body = log.decode_line(line)
             head = json.loads(head_json)
@@ -411,10 +390,10 @@ def _match_of(connection: sqlite3.Connection, allowed: filters.Filter) -> str:
     """Return the FTS5 expression of a filter; empty if the filter passes all rows."""
     groups: list[str] = []
     if allowed.session_id is not None:
-        family = connection.execute(index_rows.FAMILY, (allowed.session_id,)).fetchall()
+        family = connection.execute(index_file.FAMILY, (allowed.session_id,)).fetchall()
         if not family:
             raise NotFoundError.of_session(allowed.session_id)
-        groups.append(_any_tag([index_rows.session_tag(session) for (session,) in family]))
+        groups.append(_any_tag([index_file.session_tag(session) for (session,) in family]))
     groups += [_any_tag([tag]) for tag in allowed.tags]
     if allowed.path is not None:
         groups.append(f'{{words paths}} : "{" ".join(allowed.path.words)}"')

@@ -27,17 +27,17 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from context_compaction.archive.local import durable_files
-from context_compaction.archive.progress import report_work
 from context_compaction.archive.records import (
     Blobs,
     LinePlace,
@@ -50,6 +50,41 @@ from context_compaction.archive.records import (
 from context_compaction.errors import ArchiveDamagedError
 from context_compaction.messages.model import JsonObject
 from context_compaction.system import FOLDER_MODE, status_of, sync_folder
+
+# Receives how many units are done, how many there are, and their name; may be called in a thread.
+# With no units, the name is that of the work that must end first, or "".
+ReportWork: TypeAlias = Callable[[int, int, str], None]
+
+_reporter: ContextVar[ReportWork | None] = ContextVar("reporter", default=None)
+
+
+@contextmanager
+def reporting_work(reporter: ReportWork) -> Generator[None]:
+    """Report the progress of all work in the block.
+
+    Args:
+        reporter: Receives how many units are done, how many there are, and the name of the units,
+            for example `3_000, 10_000, "sessions indexed"`. While the work waits, `0, 0` and what
+            it waits for, and then `0, 0, ""`. Threads may call it.
+    """
+    token = _reporter.set(reporter)
+    try:
+        yield
+    finally:
+        _reporter.reset(token)
+
+
+def report_work(done: int, total: int, unit: str) -> None:
+    """Report that `done` of `total` units are done, if somebody wants to know."""
+    reporter = _reporter.get()
+    if reporter is not None:
+        reporter(done, total, unit)
+
+
+def report_waiting(is_waiting: bool) -> None:
+    """Report that the work must wait for other work, or that it has begun."""
+    report_work(0, 0, "other work on this archive" if is_waiting else "")
+
 
 _CRC_END = len('["1a2b3c4d",')
 # A read of more lines than this reports its progress, as often as this.
@@ -95,32 +130,38 @@ def session_folder(root: Path, key: str) -> Path:
     return root.joinpath("sessions", key[:2], key)
 
 
+def statuses(folder: Path, root: Path, ending: str = "") -> dict[str, os.stat_result]:
+    """Return the status of each file or folder in `folder`; empty without a folder.
+
+    A missing session is normal, but an archive that was moved or removed is not an empty archive.
+
+    Args:
+        folder: A folder in the archive.
+        root: The archive's folder, which must exist.
+        ending: Return only names with this ending.
+
+    Raises:
+        ArchiveError: A folder cannot be read.
+    """
+    with (
+        durable_files.explaining(folder, "Reading"),
+        suppress(FileNotFoundError),
+        os.scandir(folder) as entries,
+    ):
+        return {e.name: status_of(e) for e in entries if e.name.endswith(ending)}
+    with durable_files.explaining(root, "Opening the archive"):
+        root.stat()
+    return {}
+
+
 def segment_sizes(folder: Path) -> dict[str, int]:
     """Return the size in bytes of each segment in a session's folder; empty without a folder.
 
     Raises:
         ArchiveError: The folder cannot be read.
     """
-    with durable_files.explaining(folder, "Reading"):
-        try:
-            with os.scandir(folder) as entries:
-                return {
-                    entry.name: status_of(entry).st_size
-                    for entry in entries
-                    if entry.name.endswith(".jsonl")
-                }
-        except FileNotFoundError:
-            _check_root(folder.parents[2])
-            return {}
-
-
-def _check_root(root: Path) -> None:
-    """Raise `ArchiveError` if the archive's folder is missing.
-
-    A missing session is normal, but an archive that was moved or removed is not an empty archive.
-    """
-    with durable_files.explaining(root, "Opening the archive"):
-        root.stat()
+    segments = statuses(folder, folder.parents[2], ".jsonl")
+    return {name: status.st_size for name, status in segments.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,14 +307,8 @@ def folder_stamps(root: Path) -> dict[str, int]:
     Raises:
         ArchiveError: The folder cannot be read.
     """
-    outer = root / "sessions"
-    with durable_files.explaining(outer, "Reading"):
-        try:
-            with os.scandir(outer) as entries:
-                return {entry.name: status_of(entry).st_mtime_ns for entry in entries}
-        except FileNotFoundError:
-            _check_root(root)
-            return {}
+    folders = statuses(root / "sessions", root)
+    return {name: status.st_mtime_ns for name, status in folders.items()}
 
 
 class BlobStore(Blobs):

@@ -14,20 +14,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from context_compaction.archive.local import log
-from context_compaction.archive.local.durable_files import (
-    explaining,
-    locked,
-    make_folder,
-    sync_folders,
-    try_lock,
-)
+from context_compaction.archive.local import durable_files, log
 from context_compaction.archive.records import LinePlace, LoggedRecord, Record
-from context_compaction.archive.transcript_state import (
-    StateCache,
-    TranscriptState,
-    numbered,
-)
+from context_compaction.archive.transcript_state import StateCache, TranscriptState
+from context_compaction.archive.transcripts import TranscriptStore, numbered
 from context_compaction.errors import ArchiveError
 from context_compaction.system import open_file, sync_path, unlock_file
 
@@ -69,12 +59,13 @@ def refresh(state: LocalState) -> LocalState:
     return state
 
 
-class LocalSessions:
-    """All sessions under one root; see `Sessions`. Recently used states stay in memory."""
+class LocalStore(TranscriptStore[LocalState]):
+    """All transcripts under one root. Recently used states stay in memory."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, redacts: bool) -> None:
         self.root: Path = root
-        self.blobs: log.BlobStore = log.BlobStore(root / "blobs")
+        self.redacts = redacts
+        self.blobs = log.BlobStore(root / "blobs")
         self._states = StateCache[LocalState]()
         self._writer: tuple[str, int] | None = None  # writer name, open lock file
         self._writer_lock = Lock()
@@ -94,7 +85,7 @@ class LocalSessions:
             self._states.take(log.session_key(session_id))
 
     def state(self, session_id: str) -> LocalState:
-        """See `Sessions.state`."""
+        """See `TranscriptStore.state`."""
         key = log.session_key(session_id)
         known = self._states.take(key) or LocalState(log_folder=log.session_folder(self.root, key))
         state = refresh(known)
@@ -103,15 +94,17 @@ class LocalSessions:
 
     @contextmanager
     def writing(self, session_id: str) -> Generator[LocalState]:
-        """See `Sessions.writing`. What the block writes is durable after the block.
+        """See `TranscriptStore.writing`. What the block writes is durable after the block.
 
         Other processes can write to the session while this process waits for the device.
         """
         folder = log.session_folder(self.root, log.session_key(session_id))
-        with locked(self.root / log.LOCK_NAME, shared=True):
-            with explaining(folder, "Creating"):
-                make_folder(folder, durable=False)  # the first sync of a segment syncs the names
-            with locked(folder / "lock"):
+        with durable_files.locked(self.root / log.LOCK_NAME, shared=True):
+            with durable_files.explaining(folder, "Creating"):
+                durable_files.make_folder(
+                    folder, durable=False
+                )  # the first sync of a segment syncs the names
+            with durable_files.locked(folder / "lock"):
                 state = self.state(session_id)
                 self.secure(state)
                 before = dict(state.read_to)
@@ -120,9 +113,9 @@ class LocalSessions:
             try:
                 self._sync(state, written)
             except ArchiveError:
-                with locked(folder / "lock"):
+                with durable_files.locked(folder / "lock"):
                     for segment in written:
-                        with explaining(folder / segment, "Writing"):
+                        with durable_files.explaining(folder / segment, "Writing"):
                             os.truncate(folder / segment, before.get(segment, 0))
                 raise
 
@@ -133,13 +126,13 @@ class LocalSessions:
         parent_session_id: str | None,
         records: Sequence[Record],
     ) -> None:
-        """See `Sessions.write`. The end of `writing` syncs the records."""
+        """See `TranscriptStore.write`. The end of `writing` syncs the records."""
         with self._writer_lock:
             self._writer = self._writer or _claim_writer(self.root / "writers")
         segment, size = _segment_to_append(state, self._writer[0])
         new = numbered(state, session_id, parent_session_id, records, opens=not size)
         path, end, places = state.log_folder / segment, size, list[LinePlace]()
-        with explaining(path, "Writing"):
+        with durable_files.explaining(path, "Writing"):
             handle = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             try:
                 # A buffer, because a first call may contain a very long message list.
@@ -158,16 +151,16 @@ class LocalSessions:
         self._states.put(state.log_folder.name, state)  # again, because it has grown
 
     def secure(self, state: LocalState) -> None:
-        """See `Sessions.secure`: sync everything that was read but may not be durable."""
+        """See `TranscriptStore.secure`: sync everything that was read but may not be durable."""
         ends = state.read_to.items()
         self._sync(state, {name for name, end in ends if state.synced_to.get(name, 0) < end})
 
     def bodies(self, state: LocalState, places: Sequence[LinePlace]) -> list[Any]:
-        """See `Sessions.bodies`."""
+        """See `TranscriptStore.bodies`."""
         return log.read_bodies(state.log_folder, places, self.blobs.get)
 
     def all_records(self, state: LocalState) -> list[LoggedRecord]:
-        """See `Sessions.all_records`. Reads the session's whole log."""
+        """See `TranscriptStore.all_records`. Reads the session's whole log."""
         parts = [log.read_segment(state.log_folder, segment) for segment in state.read_to]
         records = (record for part in parts for record in part.records)
         content = (record for record in records if record.head["kind"] != "session")
@@ -184,11 +177,11 @@ class LocalSessions:
             return
         folder = state.log_folder
         for segment in segments:
-            with explaining(folder / segment, "Syncing"):
+            with durable_files.explaining(folder / segment, "Syncing"):
                 sync_path(folder / segment)
         if not state.synced_to.keys() >= {*segments}:  # a new segment
-            with explaining(folder, "Syncing"):
-                sync_folders(folder, self.root)
+            with durable_files.explaining(folder, "Syncing"):
+                durable_files.sync_folders(folder, self.root)
         log.notify_searchers(folder)
         state.synced_to |= {name: state.read_to[name] for name in segments}
 
@@ -200,10 +193,10 @@ def _claim_writer(folder: Path) -> tuple[str, int]:
     instead of adding a new file for each call.
     """
     machine = blake2b(platform.node().encode(), digest_size=4).hexdigest()
-    with explaining(folder, "Creating a writer's lock in"):
-        make_folder(folder)
+    with durable_files.explaining(folder, "Creating a writer's lock in"):
+        durable_files.make_folder(folder)
         number = 0
-        while (lock := try_lock(folder / f"{machine}-{number:03x}.lock")) is None:
+        while (lock := durable_files.try_lock(folder / f"{machine}-{number:03x}.lock")) is None:
             number += 1
     return f"{machine}-{number:03x}", lock
 

@@ -11,21 +11,15 @@ from weakref import WeakValueDictionary
 from anyio import CancelScope, CapacityLimiter, Lock, to_thread
 from psycopg.types.json import Jsonb
 
-from context_compaction.archive.archive import Archive
+from context_compaction.archive.archive import Archive, StoredSizes
 from context_compaction.archive.postgres.blobs import TenantBlobs, open_objects
 from context_compaction.archive.postgres.database import Connection, Database, read_address
 from context_compaction.archive.postgres.rows import FAMILY, TenantRows
-from context_compaction.archive.postgres.sessions import RowState, TenantSessions
-from context_compaction.archive.retention import StoredSizes
+from context_compaction.archive.postgres.sessions import RowState, TenantStore
 from context_compaction.archive.search.filters import Check, RowsOf, session_cursor, session_page
 from context_compaction.archive.search.patterns import SCAN_SECONDS
 from context_compaction.archive.transcript_state import Description, StateCache
-from context_compaction.archive.transcripts import TranscriptStore
-from context_compaction.archive.values import (
-    Health,
-    SessionInfo,
-    check_tenant,
-)
+from context_compaction.archive.values import Health, SessionInfo, check_tenant
 from context_compaction.errors import ArchiveBusyError, NotFoundError
 from context_compaction.messages.model import JsonObject
 from context_compaction.redaction import RedactionMode
@@ -194,23 +188,20 @@ class PostgresArchive(Archive):
             lambda connection: _examine(connection, self.tenant, location), reads=True
         )
 
-    async def on_session(
-        self, session_id: str, work: Callable[[TranscriptStore[RowState]], T]
-    ) -> T:
+    async def on_session(self, session_id: str, work: Callable[[TenantStore], T]) -> T:
         """Run `work` on a store in one transaction and return its result.
 
         Calls of this process on one session run one after the other.
         """
 
-        def on_store(connection: Connection) -> tuple[T, TenantSessions]:
-            blobs = self._blobs(connection)
-            sessions = TenantSessions(connection, self.tenant, blobs, self._states)
-            store = TranscriptStore(sessions, redacts=self.redaction == "on")
-            return work(store), sessions
+        def on_store(connection: Connection) -> tuple[T, TenantStore]:
+            blobs, redacts = self._blobs(connection), self.redaction == "on"
+            store = TenantStore(connection, self.tenant, blobs, self._states, redacts=redacts)
+            return work(store), store
 
         async with self._locks.setdefault((self.tenant, session_id), Lock()):
-            result, sessions = await self._run(on_store)
-            sessions.keep()
+            result, store = await self._run(on_store)
+            store.keep()
         return result
 
     async def sessions_with(self, output_id: str) -> list[str]:

@@ -319,13 +319,7 @@ PARTITIONS = 16
 # Row-level security is the second barrier between tenants; every statement also names its tenant.
 # It is off for `doc`, because with it PostgreSQL would not use the GIN index (matching words is not
 # "leakproof"). A search reads only numbers there; the text is in `record`, which is protected.
-PROTECTED_TABLES = (
-    "session",
-    "record",
-    "blob",
-    "blob_use",
-    "access_token",
-)
+PROTECTED_TABLES = ("session", "record", "blob", "blob_use", "access_token")
 TABLES = (*PROTECTED_TABLES, "doc")
 
 

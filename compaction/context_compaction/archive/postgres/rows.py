@@ -18,7 +18,6 @@ that contain it is estimated from the distance between these rows. A rare word i
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
@@ -28,11 +27,7 @@ from context_compaction.archive import documents
 from context_compaction.archive.postgres.database import Connection
 from context_compaction.archive.records import Blobs, Record, parse_body
 from context_compaction.archive.search import filters
-from context_compaction.archive.tokenizer import (
-    QueryTerm,
-    stems_of_prefix,
-    terms_of,
-)
+from context_compaction.archive.tokenizer import QueryTerm, stems_of_prefix, terms_of
 from context_compaction.archive.values import History
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 
@@ -177,19 +172,6 @@ SELECT session FROM compaction.session JOIN family ON session = name WHERE tenan
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Doc(filters.Row):
-    """A row and its record.
-
-    Attributes:
-        head: Head of the record, as JSON.
-        body: Body of the record, as JSON.
-    """
-
-    head: str
-    body: str
-
-
 _DOC = (
     "doc_id, doc.session, seq, output_id, start_byte, size_bytes, start_char, start_line, seconds,"
     " head, body FROM compaction.doc JOIN compaction.record ON record.tenant = doc.tenant"
@@ -260,7 +242,7 @@ class TenantRows:
         self._blobs = blobs
         self._allowed = allowed
         self._where, self._values = where_of(connection, tenant, allowed)
-        self._docs: dict[int, Doc] = {}
+        self._docs: dict[int, filters.Row] = {}
 
     @property
     def row_count(self) -> int:
@@ -373,7 +355,7 @@ class TenantRows:
             far=filters.NEIGHBOR_MESSAGES,
         )
 
-    def docs(self, ids: Sequence[int]) -> list[Doc]:
+    def docs(self, ids: Sequence[int]) -> list[filters.Row]:
         """See `Rows.docs`. Also reads the records, so that `read` needs no further query."""
         missing = [doc_id for doc_id in ids if doc_id not in self._docs]
         if missing:
@@ -381,13 +363,13 @@ class TenantRows:
                 f"SELECT {_DOC} WHERE doc.tenant = %(tenant)s AND doc_id = ANY(%(ids)s)",
                 ids=missing,
             )
-            self._docs |= {row[0]: Doc(*row) for row in rows}
+            self._docs |= {row[0]: filters.Row(row[9:], *row[:9]) for row in rows}
         return [self._docs[doc_id] for doc_id in ids if doc_id in self._docs]
 
-    def read(self, doc: Doc) -> documents.DocText | None:
+    def read(self, doc: filters.Row) -> documents.DocText | None:
         """See `Rows.read`."""
         try:
-            head, body = (parse_body(text, self._blobs.get) for text in (doc.head, doc.body))
+            head, body = (parse_body(text, self._blobs.get) for text in doc.record)
             return documents.doc_text(head, body, doc.start_byte, doc.size_bytes, self._blobs)
         except (ArchiveDamagedError, NotFoundError):
             return None  # the doctor command reports damage; a search ignores it

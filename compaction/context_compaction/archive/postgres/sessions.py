@@ -21,11 +21,8 @@ from context_compaction.archive.records import (
     ascii_json,
     parse_body,
 )
-from context_compaction.archive.transcript_state import (
-    StateCache,
-    TranscriptState,
-    numbered,
-)
+from context_compaction.archive.transcript_state import StateCache, TranscriptState
+from context_compaction.archive.transcripts import TranscriptStore, numbered
 from context_compaction.errors import ArchiveDamagedError
 from context_compaction.messages.model import JsonObject
 
@@ -45,18 +42,23 @@ class RowState(TranscriptState):
     generation: int = 0
 
 
-class TenantSessions:
-    """The sessions of one tenant in the transaction of `connection`.
-
-    Implements `Sessions` (archive/transcript_state.py), which describes the methods.
-    """
+class TenantStore(TranscriptStore[RowState]):
+    """The transcripts of one tenant in the transaction of `connection`."""
 
     def __init__(
-        self, connection: Connection, tenant: str, blobs: TenantBlobs, cache: StateCache[RowState]
+        self,
+        connection: Connection,
+        tenant: str,
+        blobs: TenantBlobs,
+        cache: StateCache[RowState],
+        *,
+        redacts: bool,
     ) -> None:
         self._connection = connection
         self._tenant = tenant
-        self.blobs: TenantBlobs = blobs
+        self.blobs = blobs
+        self._stored_here = blobs.stored_here
+        self.redacts = redacts
         self._cache = cache
         self._states: dict[str, RowState] = {}
 
@@ -66,12 +68,12 @@ class TenantSessions:
             self._cache.put((self._tenant, session_id), state)
 
     def state(self, session_id: str) -> RowState:
-        """See `Sessions.state`."""
+        """See `TranscriptStore.state`."""
         return self._refreshed(session_id, _READ)
 
     @contextmanager
     def writing(self, session_id: str) -> Generator[RowState]:
-        """See `Sessions.writing`. The lock lasts until the end of the transaction.
+        """See `TranscriptStore.writing`. The lock lasts until the end of the transaction.
 
         The row is created if it is missing, and deleted if the block writes nothing.
         """
@@ -97,7 +99,7 @@ class TenantSessions:
         parent_session_id: str | None,
         records: Sequence[Record],
     ) -> None:
-        """See `Sessions.write`. Also adds the records to the search index and updates the row."""
+        """See `TranscriptStore.write`. Also indexes the records, and updates the row."""
         is_new = not state.exists
         new = [
             replace(record, body=record.text())
@@ -110,40 +112,26 @@ class TenantSessions:
             " unnest(%b::bigint[], %b::text[], %b::text[])",  # binary, so nothing is escaped
             (self._tenant, session_id, [record.head["n"] for record in new], heads, bodies),
         )
-        if self.blobs.stored_here:
+        if self._stored_here:
             self._connection.execute(
                 "INSERT INTO compaction.blob_use SELECT %s, %s, unnest(%s::text[])"
                 " ON CONFLICT DO NOTHING",
-                (self._tenant, session_id, sorted(self.blobs.stored_here)),
+                (self._tenant, session_id, sorted(self._stored_here)),
             )
-        doc_count, term_count = insert_docs(
-            self._connection, self._tenant, session_id, new, self.blobs
-        )
+        docs = insert_docs(self._connection, self._tenant, session_id, new, self.blobs)
         for record in new:
             state.learn(_logged(record.head))
-        size_bytes = sum(map(len, [*heads, *bodies]))  # ASCII: one byte a character
+        about = state.parent_session_id, state.to_json(), state.next_number, state.last_seconds
+        sizes = *docs, sum(map(len, [*heads, *bodies]))  # ASCII: one byte a character
         self._connection.execute(
             "UPDATE compaction.session SET parent = %s, description = %s, next_number = %s,"
-            " doc_count = doc_count + %s, term_count = term_count + %s,"
-            " log_bytes = log_bytes + %s, last_seconds = %s WHERE tenant = %s AND session = %s",
-            (
-                state.parent_session_id,
-                state.to_json(),
-                state.next_number,
-                doc_count,
-                term_count,
-                size_bytes,
-                state.last_seconds,
-                self._tenant,
-                session_id,
-            ),
+            " last_seconds = %s, doc_count = doc_count + %s, term_count = term_count + %s,"
+            " log_bytes = log_bytes + %s WHERE tenant = %s AND session = %s",
+            (*about, *sizes, self._tenant, session_id),
         )
 
-    def secure(self, state: RowState) -> None:
-        """See `Sessions.secure`. Nothing to do, because committed records are durable."""
-
     def bodies(self, state: RowState, places: Sequence[LinePlace]) -> list[Any]:
-        """See `Sessions.bodies`."""
+        """See `TranscriptStore.bodies`."""
         rows = self._connection.execute(
             "SELECT number, body FROM compaction.record"
             " WHERE tenant = %s AND session = %s AND number = ANY(%s)",
@@ -153,7 +141,7 @@ class TenantSessions:
         return [self._body(state, bodies.get(place.offset)) for place in places]
 
     def all_records(self, state: RowState) -> list[LoggedRecord]:
-        """See `Sessions.all_records`."""
+        """See `TranscriptStore.all_records`."""
         records = self._heads(state.session_id, 0)
         return [record for record in records if record.head["kind"] != "session"]
 

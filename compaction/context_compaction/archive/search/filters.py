@@ -141,6 +141,7 @@ class Row:
     """One row of an index: a message, or a part of a long message or of an output.
 
     Attributes:
+        record: Where the record is, or its text, as the index needs it to read the row.
         doc_id: ID of the row. A larger ID usually means a later time.
         session_id: Session that contains the row.
         seq: Number of the message; -1 for an output.
@@ -152,6 +153,7 @@ class Row:
         seconds: Time of the record, in Unix seconds.
     """
 
+    record: tuple[Any, ...]
     doc_id: int
     session_id: str
     seq: int
@@ -170,7 +172,6 @@ def row_values(head: JsonObject, part: IndexedPart) -> tuple[Any, ...]:
     return head.get("seq", NO_SEQ), output_id, *place, float(head["ts"])
 
 
-R = TypeVar("R", bound=Row)
 T = TypeVar("T")
 
 
@@ -203,7 +204,7 @@ def share(occurrences: float, length: float, average_length: float) -> float:
     return occurrences * 2.2 / (occurrences + 1.2 * (0.25 + 0.75 * relative))
 
 
-class Rows(Protocol[R]):
+class Rows(Protocol):
     """The rows of an index that pass one filter. Every method blocks."""
 
     @property
@@ -231,16 +232,16 @@ class Rows(Protocol[R]):
         """
         ...
 
-    def docs(self, ids: Sequence[int]) -> Sequence[R]:
+    def docs(self, ids: Sequence[int]) -> Sequence[Row]:
         """Return the rows with these IDs in the given order, without deleted ones."""
         ...
 
-    def read(self, doc: R) -> DocText | None:
+    def read(self, doc: Row) -> DocText | None:
         """Return the content of a row, or None if it was deleted or is damaged."""
         ...
 
 
-RowsOf: TypeAlias = Callable[[Filter], Rows[Any]]
+RowsOf: TypeAlias = Callable[[Filter], Rows]
 Check: TypeAlias = Callable[[], None]  # called repeatedly during a search; may raise to end it
 
 

@@ -14,7 +14,7 @@ from itertools import islice
 from os.path import commonprefix
 
 from context_compaction.archive.documents import DocText
-from context_compaction.archive.search.filters import R, Row
+from context_compaction.archive.search.filters import Row
 from context_compaction.archive.tokenizer import QueryTerm, folded, phrase_words
 from context_compaction.archive.values import Hit
 from context_compaction.messages.names import MAX_NAME_CHARS
@@ -47,8 +47,8 @@ class Groups:
 
 
 def grouped(
-    docs: Callable[[Sequence[int]], Sequence[R]], ids: Sequence[int], first_count: int
-) -> Iterator[R]:
+    docs: Callable[[Sequence[int]], Sequence[Row]], ids: Sequence[int], first_count: int
+) -> Iterator[Row]:
     """Yield the rows that may be shown, in the order of `ids`.
 
     Args:

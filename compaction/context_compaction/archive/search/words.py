@@ -20,14 +20,13 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import islice
 from time import monotonic
-from typing import Generic
 
 from anyio import from_thread
 
 from context_compaction.archive import tokenizer
 from context_compaction.archive.documents import DocText
 from context_compaction.archive.search import filters
-from context_compaction.archive.search.filters import R
+from context_compaction.archive.search.filters import Row
 from context_compaction.archive.search.hits import DIVERSE_ROWS, Locator, grouped, hit_at
 from context_compaction.archive.search.patterns import SCAN_SECONDS, scan
 from context_compaction.archive.values import History, Hit, Query, SearchPage
@@ -152,10 +151,10 @@ def terms_of_query(query: Query) -> list[tokenizer.QueryTerm]:
     return terms
 
 
-class _HitList(Generic[R]):
+class _HitList:
     """The hits of one page. A row that shows nothing new increases `repeats` of an earlier hit."""
 
-    def __init__(self, rows: filters.Rows[R], ranker: "Ranker[R]", order: str) -> None:
+    def __init__(self, rows: filters.Rows, ranker: "Ranker", order: str) -> None:
         self.hits: list[Hit] = []
         self._rows = rows
         self._ranker = ranker
@@ -163,7 +162,7 @@ class _HitList(Generic[R]):
         # Numbers of the hits that show the same passage of a session.
         self._passages: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
 
-    def add(self, doc: R, content: DocText, index: int, score: float) -> None:
+    def add(self, doc: Row, content: DocText, index: int, score: float) -> None:
         """Add the hit for the match at `index` in the text of a row."""
         hit = hit_at(doc, content, index, score)
         equal = self._passages[hit.session_id, hit.snippet]
@@ -175,7 +174,7 @@ class _HitList(Generic[R]):
         equal.append(len(self.hits))
         self.hits.append(replace(hit, next=self._answer(doc, content)))
 
-    def _answer(self, doc: R, content: DocText) -> Hit | None:
+    def _answer(self, doc: Row, content: DocText) -> Hit | None:
         """Return the next message of the branch if this message ends with a question."""
         # Quotation marks and similar characters may follow the question mark.
         if doc.output_id is not None or not _QUESTION.search(content.text[-40:]):
@@ -208,16 +207,16 @@ class Ranking:
     has_any: bool = False
 
 
-class Ranker(Generic[R]):
+class Ranker:
     """Ranks the rows of one archive for one query."""
 
-    def __init__(self, rows: filters.Rows[R], check: filters.Check) -> None:
+    def __init__(self, rows: filters.Rows, check: filters.Check) -> None:
         """`check` is called before each text is read, and may raise."""
         self._rows = rows
         self._check = check
         self._contents: dict[int, DocText | None] = {}
 
-    def read(self, doc: R) -> DocText | None:
+    def read(self, doc: Row) -> DocText | None:
         """Return the content of a row as `Rows.read` does, and read each row once."""
         self._check()
         if doc.doc_id not in self._contents:

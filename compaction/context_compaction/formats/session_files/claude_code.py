@@ -19,16 +19,15 @@ from context_compaction.formats.session_files.model import (
     NewSession,
     Row,
     Session,
-    SessionHistory,
     content_in_blocks,
     first_text,
-    history_of,
+    histories_of,
     last_reply,
     last_text,
     missing_fields,
     origin_of,
+    plain_text,
 )
-from context_compaction.formats.session_files.odd_messages import plain_text
 from context_compaction.messages.model import JsonObject
 
 # The version that written rows name. The host was tested with them (tests/hosts).
@@ -62,7 +61,7 @@ def read(rows: Sequence[Row]) -> Session:
     return replace(session, session_id=_agent_id(rows[0], rows)) if is_subagent_file else session
 
 
-def read_histories(rows: Sequence[Row], from_start: bool) -> list[SessionHistory]:
+def read_histories(rows: Sequence[Row], from_start: bool) -> list[Session]:
     """Return the histories in rows of a file.
 
     Args:
@@ -71,19 +70,10 @@ def read_histories(rows: Sequence[Row], from_start: bool) -> list[SessionHistory
     """
     main = [row for row in rows if not _is_sidechain(row)]
     starts = [index for index, row in enumerate(main) if _starts_context(row)]
-    histories: list[SessionHistory] = []
+    histories: list[Session] = []
     for start, stop in zip([0, *starts], [*starts, len(main)], strict=True):
-        branches = [branch for branch in _branches(main[start:stop]) if branch]
-        is_new_start = from_start or (start < len(main) and _starts_context(main[start]))
-        histories += [
-            history_of(
-                _session(branch, branch),
-                branch,
-                is_new_start=is_new_start,
-                is_abandoned=branch is not branches[-1],
-            )
-            for branch in branches
-        ]
+        is_new_start = from_start or start in starts
+        histories += histories_of(_branches(main[start:stop]), _session, is_new_start=is_new_start)
     return [*histories, *_subagents(rows)]
 
 
@@ -97,19 +87,25 @@ def _is_sidechain(row: Row) -> bool:
     return bool(row.value.get("isSidechain"))
 
 
-def _subagents(rows: Sequence[Row]) -> list[SessionHistory]:
+def _subagents(rows: Sequence[Row]) -> list[Session]:
     """Return a history for each sub-agent whose messages are in these rows."""
     chains: dict[str, list[Row]] = {}
     sidechain = [row for row in rows if _is_sidechain(row)]
     for row, agent_id in zip(sidechain, _agent_ids(sidechain), strict=True):
         chains.setdefault(agent_id, []).append(row)
-    histories: list[SessionHistory] = []
+    histories: list[Session] = []
     for agent_id, chain in chains.items():
-        session = _session(chain, chain)
-        history = history_of(
-            session, chain, is_new_start=False, parent_session_id=session.session_id
+        session = _session(chain)
+        histories.append(
+            replace(
+                session,
+                session_id=agent_id,
+                parent_session_id=session.session_id,
+                start_line=chain[0].line,
+                is_new_start=False,
+                is_subagent=True,
+            )
         )
-        histories.append(replace(history, session_id=agent_id, is_subagent=True))
     return histories
 
 
@@ -138,10 +134,10 @@ def _agent_ids(sidechain: Sequence[Row]) -> list[str]:
     return ids
 
 
-def _session(rows: Sequence[Row], context: Sequence[Row]) -> Session:
-    """Return the session of `rows` with the messages of `context`."""
+def _session(rows: Sequence[Row], context: Sequence[Row] | None = None) -> Session:
+    """Return the session of `rows` with the messages of `context`, by default of all rows."""
     entries: list[Entry] = []
-    for row in context:
+    for row in rows if context is None else context:
         message = _message_of(row)
         if message is None:
             continue

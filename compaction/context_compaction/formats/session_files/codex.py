@@ -12,13 +12,13 @@ from context_compaction.formats.session_files.model import (
     NewSession,
     Row,
     Session,
-    SessionHistory,
     content_in_blocks,
-    history_of,
+    histories_of,
     nonempty_text,
     origin_of,
+    plain_text,
+    text_of_row,
 )
-from context_compaction.formats.session_files.odd_messages import plain_text, text_of_row
 from context_compaction.messages.model import JsonObject
 from context_compaction.messages.speakers import user_text
 
@@ -89,7 +89,7 @@ def _is_unwrapped_item(row: Row) -> bool:
     return row.kind not in {*_ROW_TYPES, None} and "payload" not in row.value
 
 
-def read_histories(rows: Sequence[Row], from_start: bool) -> list[SessionHistory]:
+def read_histories(rows: Sequence[Row], from_start: bool) -> list[Session]:
     """Return the histories in rows of a file.
 
     Args:
@@ -99,24 +99,17 @@ def read_histories(rows: Sequence[Row], from_start: bool) -> list[SessionHistory
     """
     starts = [index for index, row in enumerate(rows) if row.kind == "compacted"]
     parent = _parent_session(rows) if from_start else None
-    histories: list[SessionHistory] = []
+    histories: list[Session] = []
     for start, stop in zip([0, *starts], [*starts, len(rows)], strict=True):
         part = list(rows[start:stop])
         if not part:
             continue
         if _lacks_replacement(part[0]):
             part = [*_live_user_rows(rows[:start]), *part]
-        branches = [branch for branch in _branches(part) if branch]
-        histories += [
-            history_of(
-                read(branch),
-                branch,
-                is_new_start=from_start or start in starts,
-                parent_session_id=parent,
-                is_abandoned=branch is not branches[-1],
-            )
-            for branch in branches
-        ]
+        is_new_start = from_start or start in starts
+        histories += histories_of(
+            _branches(part), read, is_new_start=is_new_start, parent_session_id=parent
+        )
     return histories
 
 

@@ -81,7 +81,7 @@ def _reply(data: JsonObject) -> JsonObject | None:
     """Return the assistant's message; None if it says and calls nothing."""
     content = data.get("content") or None
     requests: Any = data.get("toolRequests") or []
-    if list_or_none(requests) is None:  # An unknown shape stays for `odd_messages`.
+    if list_or_none(requests) is None:  # An unknown shape stays for `parse_entries`.
         return {"role": "assistant", "content": content, "tool_calls": requests}
     calls = [_call(request) for request in requests]
     if calls:

@@ -19,10 +19,10 @@ from context_compaction.formats.session_files.model import (
     Entry,
     Row,
     Session,
-    SessionHistory,
+    call_block,
     first_text,
-    history_of,
     last_text,
+    result_block,
 )
 from context_compaction.messages.model import JsonObject
 
@@ -35,15 +35,11 @@ def is_row(value: JsonObject) -> bool:
 
 def read(rows: Sequence[Row]) -> Session:
     """Return the live branch of a chat."""
-    return _sessions(rows)[-1]
+    return read_histories(rows)[-1]
 
 
-def read_histories(rows: Sequence[Row], from_start: bool) -> list[SessionHistory]:
+def read_histories(rows: Sequence[Row], _from_start: bool = True) -> list[Session]:
     """Return every branch of a complete chat, the live branch last."""
-    return [history_of(session, list(rows), is_new_start=from_start) for session in _sessions(rows)]
-
-
-def _sessions(rows: Sequence[Row]) -> list[Session]:
     branches: list[list[JsonObject]] = []
     live: dict[str, JsonObject] = {}  # The messages of the current branch by ID.
     for row in rows:
@@ -85,13 +81,9 @@ def _messages(message: JsonObject) -> list[JsonObject]:
     calls: list[JsonObject] = []
     results: list[JsonObject] = []
     for call in objects_in(message.get("toolCalls")):
-        call_id = str(call.get("id"))
-        arguments = object_or_none(call.get("args")) or {}
-        named = {"type": "tool_use", "id": call_id, "name": str(call.get("name"))}
-        calls.append({**named, "input": arguments})
-        result: JsonObject = {"type": "tool_result", "tool_use_id": call_id}
-        result["content"] = _output(call.get("result"))
-        results.append({**result, "is_error": True} if call.get("status") == "error" else result)
+        calls.append(call_block(call.get("id"), call.get("name"), call.get("args")))
+        text, is_error = _output(call.get("result")), call.get("status") == "error"
+        results.append(result_block(call.get("id"), text, is_error=is_error))
     content = [*_thoughts(message), *texts, *calls]
     reply = [{"role": "assistant", "content": content}] if content else []
     return [*reply, {"role": "user", "content": results}] if results else reply

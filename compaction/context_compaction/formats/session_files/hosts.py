@@ -7,12 +7,11 @@ from context_compaction.formats.session_files import (
     claude_code,
     codex,
     copilot,
-    cursor,
     gemini_cli,
     opencode,
     pi,
 )
-from context_compaction.formats.session_files.model import NewSession, Row, Session, SessionHistory
+from context_compaction.formats.session_files.model import Entry, NewSession, Row, Session
 from context_compaction.messages.model import (
     JsonObject,
     Messages,
@@ -21,12 +20,37 @@ from context_compaction.messages.model import (
     tool_results,
 )
 
+
+def _is_cursor_row(value: JsonObject) -> bool:
+    """Whether only Cursor writes such a row."""
+    return "role" in value and "message" in value and "type" not in value
+
+
+def _read_cursor(rows: Sequence[Row]) -> Session:
+    """Return all messages of Cursor's rows, which have `role` and `message`.
+
+    A row without content is kept whole, and becomes text.
+    """
+    entries: list[Entry] = []
+    for row in rows:
+        content = row.object("message").get("content")
+        is_known = isinstance(content, str | list)
+        message: JsonObject = {"role": row.value.get("role"), "content": content}
+        raw = message if is_known else row.value
+        entries += [row.entry(raw)] if "message" in row.value else []
+    return Session(kind="cursor", format="anthropic", entries=tuple(entries))
+
+
 SessionReader: TypeAlias = Callable[[Sequence[Row]], Session]
-HistoryReader: TypeAlias = Callable[[Sequence[Row], bool], list[SessionHistory]]
+HistoryReader: TypeAlias = Callable[[Sequence[Row], bool], list[Session]]
 Writer: TypeAlias = Callable[[Sequence[JsonObject], NewSession], list[JsonObject]]
 
-# In the order in which a row is tried.
+# In the order in which a row is tried. Plain messages have a role or parts.
 _ROW_TESTS: Mapping[str, Callable[[JsonObject], bool]] = {
+    "gemini-cli": gemini_cli.is_row,
+    "cursor": _is_cursor_row,
+    "opencode": opencode.is_row,
+    "messages": lambda row: "role" in row or "parts" in row,
     "codex": codex.is_row,
     "copilot": copilot.is_row,
     "pi": pi.is_row,
@@ -38,8 +62,9 @@ SESSION_READERS: Mapping[str, SessionReader] = {
     "claude-code": claude_code.read,
     "codex": codex.read,
     "copilot": copilot.read,
-    "cursor": cursor.read,
+    "cursor": _read_cursor,
     "gemini-cli": gemini_cli.read,
+    "opencode": opencode.read,
     "pi": pi.read,
 }
 # Each returns every message of a file. Messages that a compaction replaced, sub-agents and
@@ -67,17 +92,8 @@ def kind_of(rows: Iterable[Row]) -> str:
 
     "messages" if no host writes such rows.
     """
-    for row in rows:
-        if gemini_cli.is_row(row.value):
-            return "gemini-cli"
-        if cursor.is_row(row.value):
-            return "cursor"
-        if "role" in row.value or "parts" in row.value:
-            return "messages"
-        for kind, is_row in _ROW_TESTS.items():
-            if is_row(row.value):
-                return kind
-    return "messages"
+    kinds = (kind for row in rows for kind, is_row in _ROW_TESTS.items() if is_row(row.value))
+    return next(kinds, "messages")
 
 
 def needs_earlier_rows(rows: Sequence[Row], kind: str) -> bool:

@@ -6,19 +6,25 @@ A row that this library wrote has a mark, by which an import recognizes it.
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
+from context_compaction import formats
+from context_compaction.errors import InvalidMessageError
 from context_compaction.formats.base import (
+    leaves,
     list_or_none,
     object_or_none,
+    objects_in,
     parse_time,
+    plain_text,
     refuse_constant,
+    text_or_none,
 )
-from context_compaction.messages.model import JsonObject, Messages
+from context_compaction.messages.model import JsonObject, Messages, is_object
 
 # Key of the mark in each row of a file that this library wrote. Its value has the ID of the
 # archived session that continues in the file, and the fields of the row's message that were added
@@ -171,6 +177,18 @@ def content_in_blocks(message: JsonObject, kind: str) -> JsonObject:
     return {"content": [{"type": kind, "text": content}]} if isinstance(content, str) else {}
 
 
+def call_block(call_id: object, name: object, arguments: object) -> JsonObject:
+    """Return a call as a block of Anthropic's format."""
+    named = {"type": "tool_use", "id": str(call_id), "name": str(name)}
+    return {**named, "input": object_or_none(arguments) or {}}
+
+
+def result_block(call_id: object, text: str, *, is_error: bool) -> JsonObject:
+    """Return a result as a block of Anthropic's format."""
+    block: JsonObject = {"type": "tool_result", "tool_use_id": str(call_id), "content": text}
+    return {**block, "is_error": True} if is_error else block
+
+
 def last_reply(messages: Sequence[JsonObject]) -> int | None:
     """Return the index of the last message of the assistant; None without such a message."""
     indexes = range(len(messages) - 1, -1, -1)
@@ -224,7 +242,8 @@ class SessionInfo:
     """Metadata of a conversation in a session file.
 
     Attributes:
-        kind: "claude-code", "codex", "copilot", "gemini-cli", "pi", "opencode" or "messages".
+        kind: "claude-code", "codex", "copilot", "gemini-cli", "pi", "opencode", "export" (of chats)
+            or "messages".
         session_id: The host's ID of the session; None if the file has none.
         cwd: Working folder of the host; None if the file does not say.
         model: The model that was used last; None if the file does not say.
@@ -249,15 +268,27 @@ class SessionInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session(SessionInfo):
-    """The content of a session file before its messages are parsed.
+    """Messages of one session, or of one branch of it, before they are parsed.
 
     Attributes:
-        format: The format of its messages; None if it must be detected.
-        entries: The messages that the host would send to its model next.
+        format: The format of the messages; "" if it must be detected.
+        entries: The messages; may be empty. A reader of sessions returns those that the host would
+            send to its model next, and a reader of histories all in a part of a file.
+        parent_session_id: The session that started this one, for a sub-agent.
+        start_line: First line that must be read to find this history again.
+        is_new_start: Whether nothing precedes it. Otherwise it continues the newest history of
+            its session.
+        is_subagent: Whether it belongs to a sub-agent, in the file of its parent session.
+        is_abandoned: Whether the user left this branch of the session.
     """
 
-    format: str | None
+    format: str
     entries: tuple[Entry, ...]
+    parent_session_id: str | None = None
+    start_line: int = 1
+    is_new_start: bool = True
+    is_subagent: bool = False
+    is_abandoned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,50 +306,25 @@ class Conversation(SessionInfo):
     messages: Messages
 
 
-@dataclass(frozen=True, slots=True)
-class SessionHistory:
-    """Messages of one session, or of one branch of it, in a part of a file.
-
-    Attributes:
-        session_id: The host's ID of the session; None if the rows do not name it.
-        parent_session_id: The session that started this one, for a sub-agent.
-        format: The format of the messages.
-        entries: The messages; may be empty.
-        start_line: First line that must be read to find this history again.
-        is_new_start: Whether nothing precedes it. Otherwise it continues the newest history of
-            its session.
-        is_subagent: Whether it belongs to a sub-agent, in the file of its parent session.
-        is_abandoned: Whether the user left this branch of the session.
-    """
-
-    session_id: str | None
-    parent_session_id: str | None
-    format: str
-    entries: tuple[Entry, ...]
-    start_line: int
-    is_new_start: bool
-    is_subagent: bool = False
-    is_abandoned: bool = False
-
-
-def history_of(
-    session: Session,
-    rows: list[Row],
+def histories_of(
+    branches: Sequence[list[Row]],
+    read: Callable[[Sequence[Row]], Session],
     *,
     is_new_start: bool,
     parent_session_id: str | None = None,
-    is_abandoned: bool = False,
-) -> SessionHistory:
-    """Return the messages of `session`, read from `rows`, as a history."""
-    return SessionHistory(
-        session.session_id,
-        parent_session_id,
-        session.format or "",
-        session.entries,
-        rows[0].line,
-        is_new_start,
-        is_abandoned=is_abandoned,
-    )
+) -> list[Session]:
+    """Return the history of each branch that has rows; only the last one is live."""
+    branches = [branch for branch in branches if branch]
+    return [
+        replace(
+            read(branch),
+            parent_session_id=parent_session_id,
+            start_line=branch[0].line,
+            is_new_start=is_new_start,
+            is_abandoned=branch is not branches[-1],
+        )
+        for branch in branches
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,3 +367,147 @@ class NewSession:
         mark |= {"added": added} if added else {}
         mark |= {"replaced": replaced} if replaced else {}
         return {**message, **fields}, mark
+
+
+# Odd messages and rows ----------------------------------------------------------------------------
+
+
+__all__ = ["TITLE_ROWS", "extra_texts", "parse_entries", "plain_text", "text_of_row"]
+
+# Types of rows that contain messages or settings of the host.
+_MESSAGE_ROWS = frozenset({
+    "user", "assistant", "attachment", "response_item", "compacted", "session_meta", "turn_context",
+    "message", "custom_message", "compaction", "branch_summary",
+})  # fmt: skip
+# Rows of pi whose message has one field of the row, so that the other fields may have words.
+_SINGLE_FIELD_ROWS = frozenset({"custom_message", "branch_summary", "compaction"})
+_QUIET_ROWS = frozenset({"progress", "file-history-snapshot", "system.message"})
+_HOLDERS = ("message", "payload", "attachment")
+_REPEATING_EVENTS = ("_begin", "_end", "_delta", "token_count")
+# Fields with IDs, times and settings.
+_LABELS = frozenset({
+    "type", "subtype", "operation", "level", "timestamp", "uuid", "parentUuid", "id", "parentId",
+    "logicalParentUuid", "leafUuid", "sessionId", "agentId", "promptId", "requestId", "toolUseID",
+    "cwd", "gitBranch", "version", "userType", "entrypoint", "slug", "turn_id", "call_id",
+    "transformedContent", "projectHash", "startTime", "lastUpdated", "model", "status",
+})  # fmt: skip
+TITLE_ROWS: Mapping[str, str] = {"custom-title": "customTitle", "ai-title": "aiTitle"}
+
+
+def parse_entries(
+    entries: Sequence[Entry], format: str
+) -> tuple[tuple[Entry, ...], Messages, tuple[str, ...]]:
+    """Parse the messages of a session file; a message of an unknown shape becomes text.
+
+    Returns:
+        The entries with messages that the format can read, those messages with their times, and
+        a note for each entry that was changed.
+
+    Raises:
+        InvalidMessageError: The file has too many messages.
+    """
+    notes: list[str] = []
+    readable = list(entries)
+    try:
+        messages = formats.parse([entry.raw for entry in entries], format=format)
+    except InvalidMessageError:
+        for number, entry in enumerate(entries):
+            try:
+                formats.parse([entry.raw], format=format)
+            except InvalidMessageError as error:
+                raw = _host_message(plain_text(entry.raw), format)
+                readable[number] = replace(entry, raw=raw)
+                place = f"line {entry.line}: a" if entry.line else "a"
+                problem = error.problem
+                notes.append(f"{place} message has an unknown shape and became text: {problem}")
+        messages = formats.parse([entry.raw for entry in readable], format=format)
+    timed = tuple(
+        message
+        if entry.timestamp_seconds is None
+        else replace(message, timestamp_seconds=entry.timestamp_seconds)
+        for message, entry in zip(messages, readable, strict=True)
+    )
+    return tuple(readable), timed, tuple(notes)
+
+
+def _host_message(text: str, format: str) -> JsonObject:
+    """Return a message of the host in the given format."""
+    match format:
+        case "anthropic":
+            return {"role": "user", "content": text, "isMeta": True}
+        case "gemini":
+            return {"role": "user", "parts": [{"text": text}]}
+        case "bedrock-converse":
+            return {"role": "user", "content": [{"text": text}]}
+        case "pi":
+            return {"role": "custom", "content": text}
+        case _:
+            return {"role": "system", "content": text}
+
+
+def extra_texts(lines: Lines, entries: Sequence[Entry]) -> tuple[tuple[str, str], ...]:
+    """Return the texts of a file that are in none of its messages.
+
+    Such texts are titles, summaries, text that the user typed meanwhile, and unreadable lines. Each
+    has the type of its row and its text.
+    """
+    known = _strings_of(entries)
+    entry_lines = {entry.line for entry in entries}
+    # A chat of Gemini CLI may be one document with all its messages.
+    parts = [
+        Row(row.line, part) for row in lines.rows for part in objects_in(row.value.get("messages"))
+    ]
+    texts: list[tuple[str, str]] = []
+    for row in (*lines.rows, *parts):
+        is_message = row.line in entry_lines and row.kind in {*_MESSAGE_ROWS, "event_msg"}
+        is_message |= row.kind in _MESSAGE_ROWS and any(map(row.object, _HOLDERS))
+        is_message &= row.kind not in _SINGLE_FIELD_ROWS
+        text = "" if is_message and row.kind != "user" else text_of_row(row, known, is_message)
+        texts += [(row.kind or "row", text)] if text else []
+    return (*texts, *(("unreadable line", text) for text in lines.unread))
+
+
+def _strings_of(entries: Sequence[Entry]) -> set[str]:
+    """Return every string in the messages, also in the arguments of calls."""
+    strings: set[str] = set()
+    for entry in entries:
+        for name, leaf in leaves(entry.raw):
+            is_json = name == "arguments"
+            data = str(leaf).encode("utf-8", "surrogatepass") if is_json else b""
+            strings |= {str(part).strip() for _, part in leaves(json_value(data) if data else leaf)}
+    return strings
+
+
+def text_of_row(
+    row: Row, known: set[str] | frozenset[str] = frozenset(), is_message: bool = False
+) -> str:
+    """Return the strings in a row, one a line; empty if the row only has IDs and settings.
+
+    Args:
+        row: The row.
+        known: Strings to leave out.
+        is_message: Whether the row is a message of the user. Then only the output of its tool is
+            returned, because the model may have seen a part of it.
+    """
+    if row.kind in _QUIET_ROWS:
+        return ""
+    event = text_or_none(row.object("payload").get("type")) or ""
+    if event.endswith(_REPEATING_EVENTS) or (row.kind or "").endswith("_start"):
+        return ""
+    odd = [item for item in list_or_none(row.value.get("messages")) or () if not is_object(item)]
+    value: Any = {**row.value, "messages": odd}
+    if is_message:
+        output = row.object("toolUseResult")
+        value = {key: output.get(key) for key in ("stdout", "stderr")}
+    texts = [
+        leaf
+        for name, leaf in leaves(value)
+        if isinstance(leaf, str) and _may_have_words(name, leaf) and leaf.strip() not in known
+    ]
+    has_words = any(" " in text.strip() for text in texts)
+    return "\n".join(texts) if has_words or row.kind in TITLE_ROWS else ""
+
+
+def _may_have_words(name: str, text: str) -> bool:
+    """Whether the field `name` can have words; in a damaged row, an ID or a type can too."""
+    return name not in _LABELS or (name in ("id", "type") and " " in text)

@@ -14,7 +14,9 @@ from context_compaction.formats.session_files.model import (
     NewSession,
     Row,
     Session,
+    call_block,
     origin_of,
+    result_block,
 )
 from context_compaction.messages.model import JsonObject
 
@@ -23,14 +25,15 @@ _VERSION = "1.18.33"  # The host was tested with this version (tests/hosts).
 _PROVIDERS = {"claude": "anthropic", "gpt": "openai", "gemini": "google"}
 
 
-def is_export(document: JsonObject) -> bool:
-    """Whether `opencode export` wrote a document."""
+def is_row(document: JsonObject) -> bool:
+    """Whether `opencode export` wrote a document, the only row of its file."""
     info = object_or_none(document.get("info")) or {}
     return "directory" in info and isinstance(document.get("messages"), list)
 
 
-def read(document: JsonObject) -> Session:
+def read(rows: Sequence[Row]) -> Session:
     """Return the messages of an export."""
+    document = rows[0].value
     info = object_or_none(document.get("info")) or {}
     entries: list[Entry] = []
     model: str | None = None
@@ -47,7 +50,7 @@ def read(document: JsonObject) -> Session:
         kind="opencode",
         format="anthropic",
         entries=tuple(entries),
-        session_id=origin_of([Row(1, document)]) or text_or_none(info.get("id")),
+        session_id=origin_of(rows) or text_or_none(info.get("id")),
         cwd=text_or_none(info.get("directory")),
         model=model,
         provider=provider,
@@ -73,13 +76,10 @@ def _messages_of(message: JsonObject) -> Iterator[JsonObject]:
         state = object_or_none(part.get("state")) or {}
         if part.get("type") == "tool" and state.get("status") in ("completed", "error"):
             is_error = state["status"] == "error"
-            call_id = str(part.get("callID"))
-            arguments = object_or_none(state.get("input")) or {}
-            call: JsonObject = {"type": "tool_use", "id": call_id}
-            own_blocks.append({**call, "name": str(part.get("tool")), "input": arguments})
+            call_id = part.get("callID")
+            own_blocks.append(call_block(call_id, part.get("tool"), state.get("input")))
             text = str(state.get("error" if is_error else "output") or "")
-            result = {"type": "tool_result", "tool_use_id": call_id, "content": text}
-            results.append({**result, "is_error": True} if is_error else result)
+            results.append(result_block(call_id, text, is_error=is_error))
     if own_blocks:
         yield {"role": role, "content": own_blocks}
     if host_blocks:

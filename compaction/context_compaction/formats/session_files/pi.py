@@ -8,10 +8,8 @@ from context_compaction.formats.session_files.model import (
     NewSession,
     Row,
     Session,
-    SessionHistory,
     content_in_blocks,
     first_text,
-    history_of,
     last_reply,
     last_text,
     missing_fields,
@@ -35,15 +33,12 @@ def read(rows: Sequence[Row]) -> Session:
     return _session(rows, [*summary, *recent], notes)
 
 
-def read_histories(rows: Sequence[Row], from_start: bool) -> list[SessionHistory]:
+def read_histories(rows: Sequence[Row], _from_start: bool) -> list[Session]:
     """Return the branches of a complete file, the current branch last.
 
     Each has all its messages, with the summary of a compaction at its place in the branch.
     """
-    return [
-        history_of(_session(rows, _entries(branch)), list(rows), is_new_start=from_start)
-        for branch in _branches(rows)
-    ]
+    return [_session(rows, _entries(branch)) for branch in _branches(rows)]
 
 
 def _session(rows: Sequence[Row], entries: Sequence[Entry], notes: tuple[str, ...] = ()) -> Session:

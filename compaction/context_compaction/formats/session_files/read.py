@@ -16,18 +16,7 @@ from typing import Any, NoReturn
 
 from context_compaction import formats
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
-from context_compaction.formats.base import (
-    MESSAGE_REMEDY,
-    list_or_none,
-    object_or_none,
-    objects_in,
-    parse_time,
-    refuse_constant,
-    require_object,
-    text_or_none,
-    type_name,
-)
-from context_compaction.formats.session_files import opencode
+from context_compaction.formats import base
 from context_compaction.formats.session_files.hosts import SESSION_READERS, kind_of
 from context_compaction.formats.session_files.model import (
     Conversation,
@@ -37,10 +26,11 @@ from context_compaction.formats.session_files.model import (
     Session,
     SessionInfo,
     archive_id,
+    extra_texts,
     json_value,
+    parse_entries,
     read_lines,
 )
-from context_compaction.formats.session_files.odd_messages import extra_texts, parse_entries
 from context_compaction.messages.model import JsonObject
 
 __all__ = [
@@ -174,17 +164,13 @@ def _read_session(data: bytes, name: str) -> Session:
     if rest.strip() and json_value(first.rpartition(b"\0")[2]) is not None:
         return _session_of(read_lines(data), data, name)
     try:
-        document = json.loads(data.decode("utf-8"), parse_constant=refuse_constant)
+        document = json.loads(data.decode("utf-8"), parse_constant=base.refuse_constant)
     except (ValueError, RecursionError) as error:
         lines = read_lines(data)
         if kind_of(lines.rows) != "messages":  # The first line of a session file is damaged.
             return _session_of(lines, data, name)
         _refuse_data(error, name)
-    holder = object_or_none(document) or {}
-    if opencode.is_export(holder):
-        session = opencode.read(holder)
-        lines = Lines([Row(1, holder)], {}, (len(data), 1), at_end=True, notes=[], unread=[])
-        return replace(session, extra_texts=extra_texts(lines, session.entries))
+    holder = base.object_or_none(document) or {}
     lines = lines_of_file(data, holder)
     if kind_of(lines.rows) != "messages":
         return _session_of(lines, data, name)
@@ -199,12 +185,12 @@ def lines_of_file(data: bytes, document: JsonObject | None = None) -> Lines:
         document: The JSON object in it; by default parsed from `data`.
     """
     if document is None:
-        document = object_or_none(json_value(data)) or {}
-    listed = list_or_none(document.get("loglines"))
+        document = base.object_or_none(json_value(data)) or {}
+    listed = base.list_or_none(document.get("loglines"))
     if listed is None and kind_of([Row(1, document)]) == "messages":
         return read_lines(data)
     numbered = enumerate([document] if listed is None else listed, start=1)
-    rows = [Row(number, row) for number, value in numbered if (row := object_or_none(value))]
+    rows = [Row(number, row) for number, value in numbered if (row := base.object_or_none(value))]
     end = len(data), len(listed or [document])
     return Lines(rows, {}, end, at_end=True, notes=[], unread=[])
 
@@ -238,16 +224,16 @@ def _read_document(document: object, name: str) -> Session:
     Raises:
         UnknownFormatError: It holds none, or several.
     """
-    values = list_or_none(document)
+    values = base.list_or_none(document)
     if values is None:
-        holder = object_or_none(document)
+        holder = base.object_or_none(document)
         if holder is None:
             raise UnknownFormatError(
-                f"{name} holds {type_name(document)}, not a conversation. Give an array of "
+                f"{name} holds {base.type_name(document)}, not a conversation. Give an array of "
                 f"messages, or an object with one under {', '.join(_LIST_KEYS)}."
             )
         return _read_holder(holder, name)
-    holders = [holder for holder in objects_in(values) if _list_key(holder)]
+    holders = [holder for holder in base.objects_in(values) if _list_key(holder)]
     if not holders:
         return _plain_session(values)
     if len(values) > 1:
@@ -278,11 +264,11 @@ def _read_holder(holder: JsonObject, name: str) -> Session:
     if isinstance(values, str):
         values = [{"role": "user", "content": values}]
     system = next((holder[key] for key in _SYSTEM_KEYS if holder.get(key)), None)
-    tools = list_or_none(holder.get("tools"))
+    tools = base.list_or_none(holder.get("tools"))
     return replace(
         _plain_session(values),
-        session_id=text_or_none(holder.get("session_id")),
-        model=text_or_none(holder.get("model")),
+        session_id=base.text_or_none(holder.get("session_id")),
+        model=base.text_or_none(holder.get("model")),
         system=system_text(system),
         tools=None if tools is None else list(tools),
     )
@@ -290,10 +276,11 @@ def _read_holder(holder: JsonObject, name: str) -> Session:
 
 def _plain_session(values: Sequence[Any]) -> Session:
     raws = [
-        require_object(value, n, "the message", MESSAGE_REMEDY) for n, value in enumerate(values)
+        base.require_object(value, n, "the message", base.MESSAGE_REMEDY)
+        for n, value in enumerate(values)
     ]
-    entries = [Entry(_with_call_id(raw), parse_time(raw.get("timestamp"))) for raw in raws]
-    return Session(kind="messages", format=None, entries=tuple(entries))
+    entries = [Entry(_with_call_id(raw), base.parse_time(raw.get("timestamp"))) for raw in raws]
+    return Session(kind="messages", format="", entries=tuple(entries))
 
 
 def _with_call_id(raw: JsonObject) -> JsonObject:
@@ -301,7 +288,7 @@ def _with_call_id(raw: JsonObject) -> JsonObject:
 
     SWE-agent writes a list that always has one ID.
     """
-    ids = list_or_none(raw.get("tool_call_ids"))
+    ids = base.list_or_none(raw.get("tool_call_ids"))
     if raw.get("role") != "tool" or "tool_call_id" in raw or ids is None or len(ids) != 1:
         return raw
     fields_before = {key: value for key, value in raw.items() if key != "tool_call_ids"}
@@ -312,7 +299,7 @@ def system_text(value: object) -> str | None:
     """Return the text of a system prompt: a string, text blocks, or Gemini's parts."""
     if value is None or isinstance(value, str):
         return value
-    holder = object_or_none(value)
-    blocks = objects_in(value if holder is None else holder.get("parts"))
-    texts = [text for block in blocks if (text := text_or_none(block.get("text"))) is not None]
+    holder = base.object_or_none(value)
+    blocks = base.objects_in(value if holder is None else holder.get("parts"))
+    texts = [text for block in blocks if (text := base.text_or_none(block.get("text"))) is not None]
     return "\n".join(texts) or None

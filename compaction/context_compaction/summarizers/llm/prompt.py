@@ -14,8 +14,7 @@ from functools import cache
 from importlib.resources import files
 
 from context_compaction.activity.calls import brings_report, classify
-from context_compaction.activity.outcome import is_failed
-from context_compaction.activity.shown import without_reminder
+from context_compaction.activity.outcome import is_failed, without_reminder
 from context_compaction.messages.model import (
     Author,
     Block,
