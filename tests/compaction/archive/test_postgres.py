@@ -19,9 +19,9 @@ from anyio import to_thread
 from context_compaction import ArchiveBusyError, ArchiveError, open_archive
 from context_compaction.archive.archive import Archive
 from context_compaction.archive.opening import copy_archive
-from context_compaction.archive.postgres.blobs import ObjectStore, open_objects
 from context_compaction.archive.postgres.database import TABLES, Database, read_address
 from context_compaction.archive.postgres.rows import block_query, block_words, spans_of
+from context_compaction.archive.postgres.sessions import ObjectStore, open_objects
 from context_compaction.archive.values import AccessToken, PruneRules, Query, SessionInfo
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.messages.model import make_blob

@@ -15,7 +15,7 @@ from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.local.durable_files import locked
 from context_compaction.archive.local.index_file import CAN_DELETE_ROWS
 from context_compaction.archive.local.log import session_folder, session_key
-from context_compaction.archive.local.maintenance import delete_sessions
+from context_compaction.archive.local.sessions import delete_sessions
 from context_compaction.archive.values import PruneRules, SessionUsage
 from context_compaction.errors import ArchiveBusyError
 from context_compaction.messages.model import make_blob

@@ -16,13 +16,15 @@ from anyio import CancelScope, CapacityLimiter, Lock, to_thread
 from context_compaction.archive.archive import Archive, StoredSizes
 from context_compaction.archive.local import durable_files
 from context_compaction.archive.local.log import report_waiting, session_folders
-from context_compaction.archive.local.maintenance import (
+from context_compaction.archive.local.sessions import (
+    LocalState,
+    LocalStore,
     blob_bytes,
     delete_sessions,
     examine,
     finish_deletion,
+    refresh,
 )
-from context_compaction.archive.local.sessions import LocalState, LocalStore, refresh
 from context_compaction.archive.values import Health, SessionInfo, check_tenant
 from context_compaction.errors import ArchiveError, NotFoundError, SettingsError
 from context_compaction.messages.model import JsonObject

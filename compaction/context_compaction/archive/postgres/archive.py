@@ -12,10 +12,14 @@ from anyio import CancelScope, CapacityLimiter, Lock, to_thread
 from psycopg.types.json import Jsonb
 
 from context_compaction.archive.archive import Archive, StoredSizes
-from context_compaction.archive.postgres.blobs import TenantBlobs, open_objects
 from context_compaction.archive.postgres.database import Connection, Database, read_address
 from context_compaction.archive.postgres.rows import FAMILY, TenantRows
-from context_compaction.archive.postgres.sessions import RowState, TenantStore
+from context_compaction.archive.postgres.sessions import (
+    RowState,
+    TenantBlobs,
+    TenantStore,
+    open_objects,
+)
 from context_compaction.archive.search.filters import Check, RowsOf, session_cursor, session_page
 from context_compaction.archive.search.patterns import SCAN_SECONDS
 from context_compaction.archive.transcript_state import Description, StateCache
@@ -157,7 +161,7 @@ class PostgresArchive(Archive):
     async def delete(self, session_ids: Sequence[str]) -> int:
         """See `Archive.delete`.
 
-        Also removes objects that have had no row for `ORPHAN_SECONDS`; see `blobs.py`.
+        Also removes objects that have had no row for `ORPHAN_SECONDS`; see `sessions.py`.
         """
         orphans = await self._orphaned_objects()
         freed_bytes, keys = await self._run(
