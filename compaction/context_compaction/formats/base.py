@@ -25,6 +25,10 @@ UNKNOWN_FILE = "application/octet-stream"
 _MAX_NESTING = 200
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 _HOLDERS: tuple[type[model.JsonObject], type[list[Any]]] = dict, list
+_TYPE_NAMES: Mapping[type, str] = {
+    type(None): "null", bool: "a boolean", str: "a string", int: "a number", float: "a number",
+    list: "an array", dict: "an object",
+}  # fmt: skip
 _SANE_SECONDS = (946_684_800.0, 4_102_444_800.0)  # The years 2000 and 2100
 
 
@@ -66,14 +70,7 @@ class MessageFormat:
 
 def type_name(value: object) -> str:
     """Return the JSON name of a value's type, for error messages."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "a boolean"
-    names = {"str": "a string", "int": "a number", "float": "a number"}
-    names |= {"list": "an array", "dict": "an object"}
-    name = type(value).__name__
-    return names.get(name, name)
+    return _TYPE_NAMES.get(type(value), type(value).__name__)
 
 
 def object_or_none(value: object) -> model.JsonObject | None:
