@@ -18,6 +18,9 @@ from context_compaction.request import CompactRequest
 _KEY = "state"
 # A host applies a prepared list within minutes. After a day its restored files are out of date.
 LIFETIME_SECONDS = 86_400
+# As in Claude Code, a model that fails this often in a row is not called for a while.
+MAX_FAILURES = 3
+_COOL_DOWN_SECONDS = 900
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,30 +192,21 @@ def repeat_key(history: str, request: CompactRequest) -> str:
     return digest.hexdigest()
 
 
-def wait_seconds(
-    states: Sequence[CompactionState],
-    now_seconds: float,
-    *,
-    max_failures: int,
-    cool_down_seconds: float,
-) -> float:
+def wait_seconds(states: Sequence[CompactionState], now_seconds: float) -> float:
     """Return how long the model must not be called after repeated failures; 0 if it may be called.
 
-    The state is in the archive, so all processes agree and a restart changes nothing. (Claude Code
-    found 1,279 sessions with 50 or more failures in a row, which cost 250,000 calls a day.)
+    After the wait one call is tried. If it fails, the wait restarts. The state is in the archive,
+    so all processes agree and a restart changes nothing. (Claude Code found 1,279 sessions with 50
+    or more failures in a row, which cost 250,000 calls a day.)
 
     Args:
         states: States of the session's calls, oldest first.
         now_seconds: The current Unix time.
-        max_failures: Number of failures in a row after which the model is not called; 0 disables
-            the wait.
-        cool_down_seconds: Seconds after which one call is tried. If it fails, the wait restarts.
     """
-    calls = [state.model for state in states if state.model is not None]
-    newest = calls[-max_failures:] if max_failures else []
-    if len(newest) < max(1, max_failures) or not all(call.failed for call in newest):
+    calls = [state.model for state in states if state.model is not None][-MAX_FAILURES:]
+    if len(calls) < MAX_FAILURES or not all(call.failed for call in calls):
         return 0.0
-    return max(0.0, newest[-1].at_seconds + cool_down_seconds - now_seconds)
+    return max(0.0, calls[-1].at_seconds + _COOL_DOWN_SECONDS - now_seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class Policy:
     @property
     def replaces_history(self) -> bool:
         """Whether a layer replaces messages by a summary."""
-        return any(LAYERS[name].replaces_history for name in self.layers)
+        return bool(self.at_stage("replace"))
 
     @property
     def restores_files(self) -> bool:

@@ -117,11 +117,6 @@ class Layer:
     acts_below_trigger: bool = False
     uses_limit: bool = False
 
-    @property
-    def replaces_history(self) -> bool:
-        """Whether the layer replaces messages by a summary."""
-        return self.stage == "replace"
-
 
 class Place(NamedTuple):
     """Index of a message, and number of a block in it."""

@@ -48,11 +48,6 @@ def summary_message(span: Span, text: str, pins: str = "", *, may_grow: bool = F
     return make_message("user", placeholders.summary(span, body, is_long=may_grow and not text))
 
 
-def checkpoint_message(span: Span, text: str) -> Message:
-    """Return the message that replaces the start of the running turn."""
-    return make_message("user", placeholders.turn_context(span, text))
-
-
 def with_turn_context(summary: str, turn_prefix: str) -> str:
     """Return one text for history and the start of a split turn, as in the timeline paper."""
     if not turn_prefix:

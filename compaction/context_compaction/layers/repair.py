@@ -30,15 +30,11 @@ from context_compaction.messages.model import (
     is_synthetic_result,
     make_message,
     tool_calls,
+    tool_results,
 )
 from context_compaction.messages.tool_pairs import (
     BlockPlace,
     ProviderRules,
-    has_empty_list,
-    has_misplaced_calls,
-    is_blank,
-    item_id,
-    misplaced_system,
     newest_run,
     results_after,
     results_by_call,
@@ -71,15 +67,12 @@ class _Repair:
         """Record a change of `message`."""
         self.edits.append(Edit("repair", "repaired", message.index, 0, 0, note=note))
 
-    def run(self, *steps: "_RepairStep") -> None:
-        """Apply `steps` in order."""
+    def run(self, *steps: "_RepairStep") -> Step:
+        """Apply `steps` in order; return the list and the edits, or the same object without any."""
+        before = self.messages
         for step in steps:
             self.messages = tuple(step(self))
-
-    @property
-    def step(self) -> Step:
-        """The list and the edits."""
-        return Step(self.messages, tuple(self.edits))
+        return Step(self.messages, tuple(self.edits)) if self.edits else Step(before)
 
 
 # Yields the messages after one kind of fault was repaired.
@@ -93,10 +86,10 @@ def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False
     unique ID even if the provider accepts an ID again in a later turn, because the layers identify
     calls by ID.
     """
-    state = _Repair(
-        messages, rules, _ends_open(messages, rules), unique_ids or rules.unique_call_ids
-    )
-    state.run(
+    start, stop = newest_run(messages, rules) or (0, 0)
+    ends_open = stop == len(messages) and any(map(tool_calls, messages[start:stop]))
+    state = _Repair(messages, rules, ends_open, unique_ids or rules.unique_call_ids)
+    return state.run(
         *([_drop_repeated_item_ids] if rules.unique_item_ids else []),
         _label_misplaced_calls,
         _rename_repeated_calls,
@@ -115,23 +108,14 @@ def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False
         _alternate_roles,
         # After the steps that move or add user messages, because a user message ends a turn.
         _label_server_calls,
+        lambda state: state.messages or (make_message("user", placeholders.NO_CONTENT),),
     )
-    if messages and not state.messages:
-        state.messages = (make_message("user", placeholders.NO_CONTENT),)
-    return state.step if state.edits else Step(messages)
-
-
-def _ends_open(messages: Messages, rules: ProviderRules) -> bool:
-    """Whether the list ends with a run that has calls."""
-    start, stop = newest_run(messages, rules) or (0, 0)
-    return stop == len(messages) and any(map(tool_calls, messages[start:stop]))
 
 
 def repair_after_removal(messages: Messages, rules: ProviderRules) -> Step:
     """Return a list that is valid after other messages were removed from it."""
     state = _Repair(messages, rules)
-    state.run(_label_misplaced_system, _start_with_user, _alternate_roles)
-    return state.step if state.edits else Step(messages)
+    return state.run(_label_misplaced_system, _start_with_user, _alternate_roles)
 
 
 def alternate_roles(messages: Messages, rules: ProviderRules) -> Step:
@@ -140,9 +124,7 @@ def alternate_roles(messages: Messages, rules: ProviderRules) -> Step:
     They are not joined, because the host's own objects must be returned unchanged, and this
     library's messages are only recognized if they are alone.
     """
-    state = _Repair(messages, rules)
-    state.run(_alternate_roles)
-    return state.step if state.edits else Step(messages)
+    return _Repair(messages, rules).run(_alternate_roles)
 
 
 def _drop_repeated_item_ids(state: _Repair) -> Iterator[Message]:
@@ -156,7 +138,7 @@ def _drop_repeated_item_ids(state: _Repair) -> Iterator[Message]:
     last: str | None = None  # ID of the last item that stays
     dropped: str | None = None  # ID of reasoning that was dropped after that item
     for message in state.messages:
-        name = item_id(message)
+        name = _item_id(message)
         is_thinking = any(isinstance(block, Thinking) for block in message.blocks)
         hosted = (b for b in message.blocks if isinstance(b, Opaque) and b.source is message.source)
         needs_id = is_thinking or any(hosted)
@@ -175,6 +157,18 @@ def _drop_repeated_item_ids(state: _Repair) -> Iterator[Message]:
         yield message
 
 
+def _item_id(message: Message) -> str | None:
+    """Return the provider's ID of the item that `message` represents; None without an ID.
+
+    The ID that joins an older local shell call and its output, which has no `call_id`, is no such
+    ID.
+    """
+    source = message.source or {}
+    value = source.get("id")
+    joins = "call_id" not in source and (tool_calls(message) or tool_results(message))
+    return value if isinstance(value, str) and not joins else None
+
+
 def _without_item_id(message: Message) -> Message:
     source = {key: value for key, value in (message.source or {}).items() if key != "id"}
     blocks = [
@@ -187,7 +181,7 @@ def _without_item_id(message: Message) -> Message:
 def _label_misplaced_calls(state: _Repair) -> Iterator[Message]:
     """Turn calls in messages that are not the assistant's into text."""
     for message in state.messages:
-        if has_misplaced_calls(message):
+        if message.role != "assistant" and tool_calls(message):
             state.log(message, "a tool call outside of assistant messages was turned into text")
             message = edit_message(message, list(map(_without_call, message.blocks)))
         yield message
@@ -228,7 +222,7 @@ def _has_repeated_ids_in_run(state: _Repair) -> bool:
 def _drop_empty_lists(state: _Repair) -> Iterator[Message]:
     """Render messages again whose JSON contains an empty list, which the provider refuses."""
     for message in state.messages:
-        if has_empty_list(message):
+        if _has_empty_list(message):
             if not (message.blocks or state.rules.refuses_empty_messages):
                 yield message
                 continue
@@ -243,6 +237,13 @@ def _drop_empty_lists(state: _Repair) -> Iterator[Message]:
         yield message
 
 
+def _has_empty_list(message: Message) -> bool:
+    """Whether the host's object has an empty list of content or calls, and is not edited yet."""
+    if message.source is None or message.edited:
+        return False
+    return message.source.get("tool_calls") == [] or message.source.get("content") == []
+
+
 def _drop_empty_content(state: _Repair) -> Iterator[Message]:
     """Drop text blocks without a visible character, and messages without blocks.
 
@@ -253,7 +254,7 @@ def _drop_empty_content(state: _Repair) -> Iterator[Message]:
     for index, message in enumerate(state.messages):
         blocks = message.blocks
         if rules.refuses_empty_text:
-            blocks = tuple(b for b in blocks if not (isinstance(b, Text) and is_blank(b.text)))
+            blocks = tuple(b for b in blocks if not (isinstance(b, Text) and _is_blank(b.text)))
         may_be_empty = rules.may_end_empty and index == last and message.role == "assistant"
         if (
             not blocks
@@ -265,22 +266,19 @@ def _drop_empty_content(state: _Repair) -> Iterator[Message]:
         if len(blocks) != len(message.blocks):
             state.log(message, "an empty text block was removed")
             message = edit_message(message, blocks)
-        if rules.refuses_thinking_alone and _has_only_thinking(message):
+        kinds = {type(block) for block in blocks}
+        if rules.refuses_thinking_alone and kinds == {Thinking}:
             state.log(message, "a message with thinking alone got an empty text")
             message = edit_message(message, (*message.blocks, Text("")))
-        if rules.documents_need_text and _has_document_without_text(message):
+        if rules.documents_need_text and Document in kinds and Text not in kinds:
             state.log(message, "a document without a text got one")
             message = edit_message(message, (*message.blocks, Text("(document)")))
         yield message
 
 
-def _has_document_without_text(message: Message) -> bool:
-    kinds = {type(block) for block in message.blocks}
-    return Document in kinds and Text not in kinds
-
-
-def _has_only_thinking(message: Message) -> bool:
-    return bool(message.blocks) and all(isinstance(block, Thinking) for block in message.blocks)
+def _is_blank(text: str) -> bool:
+    """Whether `text` has no visible character."""
+    return not text or text.isspace()  # isspace stops at the first visible character
 
 
 def _pair_results(state: _Repair) -> Iterator[Message]:
@@ -297,7 +295,7 @@ def _pair_results(state: _Repair) -> Iterator[Message]:
         for run_index in range(index, stop):
             yield from pairs.without_moved_results(run_index)
         calls = [
-            (call, pairs.result_of((run_index, number)))
+            (call, pairs.results.get((run_index, number)))
             for run_index in range(index, stop)
             for number, call in enumerate(messages[run_index].blocks)
             if isinstance(call, ToolCall)
@@ -321,13 +319,9 @@ class _Pairs:
 
     def __init__(self, state: _Repair) -> None:
         self._state, self._messages, self._rules = state, state.messages, state.rules
-        self._results = results_by_call(state.messages)
-        self._matched = frozenset(self._results.values())
+        self.results = results_by_call(state.messages)
+        self._matched = frozenset(self.results.values())
         self._moved: set[BlockPlace] = set()
-
-    def result_of(self, call: BlockPlace) -> BlockPlace | None:
-        """Return the place of the result of the call at `call`."""
-        return self._results.get(call)
 
     def has_results_after(self, start: int, calls: Sequence[_CallWithResult]) -> bool:
         """Whether the messages from `start` begin with exactly the results of `calls`."""
@@ -472,13 +466,24 @@ def _drop_trailing_space(state: _Repair) -> Messages:
 def _label_misplaced_system(state: _Repair) -> Iterator[Message]:
     """Turn system messages at positions that the provider refuses into labelled user messages."""
     is_bound = state.rules.system_follows_user
-    misplaced = frozenset(misplaced_system(state.messages)) if is_bound else frozenset[int]()
+    misplaced = frozenset(_misplaced_system(state.messages)) if is_bound else frozenset[int]()
     for index, message in enumerate(state.messages):
         if index in misplaced:
             state.log(message, "a system message at an invalid position became a user message")
             blocks = (Text(placeholders.SYSTEM_LABEL), *message.blocks)
             message = Message("user", blocks, index=message.index)
         yield message
+
+
+def _misplaced_system(messages: Messages) -> Iterator[int]:
+    """Yield the indices of system messages that are not between the user and the assistant."""
+    for index, message in enumerate(messages):
+        if message.role != "system":
+            continue
+        follows_user = index > 0 and messages[index - 1].role == "user"
+        next_role = messages[index + 1].role if index + 1 < len(messages) else "assistant"
+        if not follows_user or next_role != "assistant":
+            yield index
 
 
 def _label_server_calls(state: _Repair) -> Messages:

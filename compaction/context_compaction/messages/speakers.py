@@ -254,7 +254,10 @@ def with_authors(messages: Messages, proven: ProvenTexts = NO_PROVEN_TEXTS) -> M
     is_loop = len(labelled | prompted) >= max(3, len(after_assistant) // 2 + 1)
     posed = labelled | prompted if is_loop else labelled
     if posed:
-        known = tuple(_as_tool_text(m) if index in posed else m for index, m in enumerate(known))
+        known = tuple(
+            with_author("tool", message, range(len(message.blocks))) if index in posed else message
+            for index, message in enumerate(known)
+        )
     return with_loaded_tools(with_project_rules(known, has_posed_results=bool(posed)))
 
 
@@ -360,10 +363,6 @@ def _ends_in_prompt(message: Message) -> bool:
 def _text_at(message: Message, number: int) -> str:
     block = message.blocks[number] if message.blocks else None
     return block.text if isinstance(block, Text) else ""
-
-
-def _as_tool_text(message: Message) -> Message:
-    return with_author("tool", message, range(len(message.blocks)))
 
 
 # Frames in which hosts put texts of the host, tools and sub-agents into user messages: Claude Code,

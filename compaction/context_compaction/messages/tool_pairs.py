@@ -415,35 +415,6 @@ def results_after(messages: Messages, start: int) -> Iterator[BlockPlace]:
             yield index, number
 
 
-def item_id(message: Message) -> str | None:
-    """Return the provider's ID of the item that `message` represents; None without an ID.
-
-    The ID that joins an older local shell call and its output, which has no `call_id`, is no such
-    ID.
-    """
-    source = message.source or {}
-    value = source.get("id")
-    joins = "call_id" not in source and (tool_calls(message) or tool_results(message))
-    return value if isinstance(value, str) and not joins else None
-
-
-def has_empty_list(message: Message) -> bool:
-    """Whether the host's object has an empty list of content or calls, and is not edited yet."""
-    if message.source is None or message.edited:
-        return False
-    return message.source.get("tool_calls") == [] or message.source.get("content") == []
-
-
-def has_misplaced_calls(message: Message) -> bool:
-    """Whether a message that is not the assistant's makes a call."""
-    return message.role != "assistant" and bool(tool_calls(message))
-
-
-def is_blank(text: str) -> bool:
-    """Whether `text` has no visible character."""
-    return not text or text.isspace()  # isspace stops at the first visible character
-
-
 def safe_cuts(messages: Messages, rules: ProviderRules) -> list[bool]:
     """Return for each index 0..n whether the list may be cut before it.
 
@@ -491,14 +462,3 @@ def _awaited_ids(messages: Messages) -> frozenset[str]:
             break
         ids.update(result.call_id for result in results if is_synthetic_result(result))
     return frozenset(ids)
-
-
-def misplaced_system(messages: Messages) -> Iterator[int]:
-    """Yield the indices of system messages that are not between the user and the assistant."""
-    for index, message in enumerate(messages):
-        if message.role != "system":
-            continue
-        follows_user = index > 0 and messages[index - 1].role == "user"
-        next_role = messages[index + 1].role if index + 1 < len(messages) else "assistant"
-        if not follows_user or next_role != "assistant":
-            yield index

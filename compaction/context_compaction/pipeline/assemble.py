@@ -20,7 +20,6 @@ from context_compaction.layers.base import FileText
 from context_compaction.layers.cut_point import CutPoint, history_of
 from context_compaction.layers.insert_messages import (
     acknowledge,
-    checkpoint_message,
     insert_files,
     summary_message,
     with_turn_context,
@@ -64,9 +63,11 @@ def assemble(
         # Before files are restored, because they take the room of removed thinking.
         edited = _without_invalid_thinking(context, edited)
         if plan.bought_files:
-            edited = _with_bought_files(context, plan, edited)
+            index = _restore_index(edited.messages, plan, plan.cut)
+            step = insert_files(edited.messages, plan.bought_files, index, context.count)
+            edited = edited.then("restore", step, context.count)
         elif files and not plan.fills:
-            edited = _with_restored_files(context, plan, edited, files)
+            edited = _with_restored_files(context, plan, plan.cut, edited, files)
         if context.settings.acknowledge:
             ends = bool(context.messages) and context.messages[-1].role == "assistant"
             step = acknowledge(edited.messages, ends_with_assistant=ends, count=context.count)
@@ -95,7 +96,8 @@ def _with_summary(context: CompactionContext, plan: Plan, cut: CutPoint) -> Edit
         span = context.span_of(replaced)
         first = summary_message(span, plan.summary, pins, may_grow=may_grow)
     if prefix and not cut.folds_request:
-        inside = checkpoint_message(context.span_of(prefix), plan.checkpoint)
+        text = placeholders.turn_context(context.span_of(prefix), plan.checkpoint)
+        inside = make_message("user", text)
     layer_context = replace(context.layer_context, cut=cut, summary=first, checkpoint=inside)
     edited = plan.edited
     for name, layer in context.policy.at_stage("replace"):
@@ -115,11 +117,15 @@ def _without_subsumed(edited: EditedMessages) -> EditedMessages:
 
 
 def _with_restored_files(
-    context: CompactionContext, plan: Plan, edited: EditedMessages, files: Sequence[FileText]
+    context: CompactionContext,
+    plan: Plan,
+    cut: CutPoint,
+    edited: EditedMessages,
+    files: Sequence[FileText],
 ) -> EditedMessages:
     """Return `edited` with the files that the policy's layer chooses."""
     for name, layer in context.policy.at_stage("restore"):
-        files_at = _restore_index(edited.messages, plan)
+        files_at = _restore_index(edited.messages, plan, cut)
         # A message may follow that acknowledges the summary, and one that separates user messages.
         reserved = 2 * context.count.message(make_message("assistant", placeholders.ACKNOWLEDGED))
         fitting_tokens = context.count.messages(edited.messages) + context.room_tokens(
@@ -134,20 +140,9 @@ def _with_restored_files(
     return edited
 
 
-def _with_bought_files(
-    context: CompactionContext, plan: Plan, edited: EditedMessages
-) -> EditedMessages:
-    """Return `edited` with the files that the fill has bought, in one message."""
-    index = _restore_index(edited.messages, plan)
-    step = insert_files(edited.messages, plan.bought_files, index, context.count)
-    return edited.then("restore", step, context.count)
-
-
-def _restore_index(messages: Messages, plan: Plan) -> int:
+def _restore_index(messages: Messages, plan: Plan, cut: CutPoint) -> int:
     """Return the index of restored files: after the summary, before the running turn's request."""
-    if plan.cut is None:
-        return 0
-    source, anchor_at = plan.edited.messages, plan.cut.first_index_after_summary
+    source, anchor_at = plan.edited.messages, cut.first_index_after_summary
     if anchor_at >= len(source):
         return len(messages)
     # The anchor itself is missing if nothing of it is left, so a later message can take its place.

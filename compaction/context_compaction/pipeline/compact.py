@@ -57,6 +57,11 @@ ReportProgress: TypeAlias = Callable[[float, str], Awaitable[None]]
 
 _STARTED, _WRITTEN = 0.62, 0.8
 _REPORT_EVERY_CHARS = 500
+# What to do after a hook raised.
+_NOTHING_EDITED = (
+    "Nothing was edited; the conversation is archived. Fix or remove the hook, then call again."
+)
+_ALL_DONE = "The compaction succeeded and is archived; see `result` on this error. Fix the hook."
 
 
 async def compact(
@@ -120,14 +125,20 @@ async def compact(
             prompt = await to_thread.run_sync(prompt_for_host, context, plan)
             return needs_summary(context, prompt)
         if plan.acts and context.request.mode != "plan":
-            await _run_before_hook(before_compaction, progress, stats_of(context, plan, None))
+            stats = stats_of(context, plan, None)
+            size = f"{stats.compacted_blocks} blocks of {stats.tokens_before} tokens"
+            await progress(_STARTED, f"compacting {size}")
+            await _call_hook("before_compaction", before_compaction, stats, _NOTHING_EDITED)
         words = await summarize(
             context, plan, model, now_seconds=now_seconds, report_chars=_chars_reporter(progress)
         )
     outcome = await to_thread.run_sync(_finish, context, plan, words, now_seconds)
     await progress(0.8, "written")
     await save(archive, session_id, outcome.commit)
-    await _run_after_hook(after_compaction, outcome.stats, outcome.result)
+    if outcome.stats is not None:
+        await _call_hook(
+            "after_compaction", after_compaction, outcome.stats, _ALL_DONE, outcome.result
+        )
     await progress(1.0, _done_line(outcome.stats))
     return outcome.result
 
@@ -168,43 +179,19 @@ async def _silent(fraction: float, step: str) -> None:
     """Report nothing: the default `ReportProgress`."""
 
 
-async def _run_before_hook(
-    hook: Hook | None, report_progress: ReportProgress, stats: CompactionStats
-) -> None:
-    """Report progress and call the hook before anything is compacted.
-
-    Raises:
-        HookError: The hook raised; nothing was edited.
-    """
-    await report_progress(
-        _STARTED, f"compacting {stats.compacted_blocks} blocks of {stats.tokens_before} tokens"
-    )
-    remedy = (
-        "Nothing was edited; the conversation is archived. Fix or remove the hook, then call again."
-    )
-    await _call_hook("before_compaction", hook, stats, remedy)
-
-
-async def _run_after_hook(
-    hook: Hook | None, stats: CompactionStats | None, result: CompactResult
-) -> None:
-    """Call the hook with the complete result; `stats` is None if nothing was compacted.
-
-    Raises:
-        HookError: The hook raised; the error's `result` holds the compaction's result.
-    """
-    remedy = "The compaction succeeded and is archived; see `result` on this error. Fix the hook."
-    await _call_hook("after_compaction", hook, stats, remedy, result)
-
-
 async def _call_hook(
     name: str,
     hook: Hook | None,
-    stats: CompactionStats | None,
+    stats: CompactionStats,
     remedy: str,
     result: CompactResult | None = None,
 ) -> None:
-    if hook is None or stats is None:
+    """Call `hook` if there is one.
+
+    Raises:
+        HookError: The hook raised; the error has the `result`, if there is one.
+    """
+    if hook is None:
         return
     try:
         await hook(stats)

@@ -6,8 +6,8 @@ Earlier bought pieces become the text of the summary. Files get a separate messa
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 
 from context_compaction.archive.values import ArchivedMessage
 from context_compaction.context import (
@@ -177,12 +177,13 @@ def decide(
         record = _record_of(context, plan, has_files=not has_prose)
         filled = plan
         if has_prose and not plan.rejections:
-            filled = _with_room_for_prose(context, plan, record)
+            filled = _Filling(context, plan, record, prose=".").with_room_for_prose()
         if not filled.text_tokens:
-            filled = _filled(context, plan, record)
+            filled = _Filling(context, plan, record).filled()
             if filled.cut is None and not has_prose:
                 # Without a summary no file is restored: the tool results show the files.
-                filled = _filled(context, plan, _record_of(context, plan, has_files=False))
+                record = _record_of(context, plan, has_files=False)
+                filled = _Filling(context, plan, record).filled()
         plan = filled
     plan = replace(plan, originals=cache(partial(originals_of, context, plan)))
     return replace(plan, memory=find_saved_summary(context, plan))
@@ -225,72 +226,211 @@ def _record_of(context: CompactionContext, plan: Plan, *, has_files: bool = True
     return Record(items, positions)
 
 
-def _filled(
-    context: CompactionContext,
-    plan: Plan,
-    record: Record,
-    *,
-    prose: str = "",
-    covered_until: int = 0,
-) -> Plan:
-    """Return `plan` with its target filled.
+@dataclass(frozen=True)
+class _Filling:
+    """A fill of the target, with the values that all of its passes use.
 
-    Each pass buys items for an amount of tokens, measures the whole result, and corrects the amount
-    by the tokens that are left or missing.
-
-    Args:
+    Attributes:
         context: The call.
         plan: The plan to fill.
         record: The items to buy.
-        prose: A text of a model or the host, which starts the summary.
+        prose: A text of a model or the host, which starts the summary; "" for extracts alone.
         covered_until: Index of the first message that the prose does not describe.
     """
-    limit_tokens = _limit_tokens(context, plan)
-    unused_tokens = context.share_tokens - limit_tokens
-    room_tokens, low, high = limit_tokens - context.count.text(prose), 0, 0
-    best: tuple[int, Plan] | None = None
-    least_start = 0
-    safe = safe_cuts(context.messages, context.rules)
-    market = None if prose else Market(record.items, context.count)
-    for number in range(_PASSES):
-        if number == _PASSES // 2 and best is not None and best[1].cut is not None:
-            # A longer tail does not fit, so the room that is left goes to everything else.
-            least_start, high = best[1].cut.first_kept, 0
-            low = 0 if prose else low  # extracts are shown from now on, so less may fit
-        # The last try is the smallest list.
-        is_last = best is None and number == _PASSES - 1
-        room_tokens = 0 if is_last else max(0, room_tokens)
-        remaining_tokens = (
-            market.fill(room_tokens)
-            if market
-            else _buy_next_to_text(context, record, room_tokens, covered_until)
-        )
-        candidate = _cut_where_bought(
-            context,
-            plan,
-            record,
-            safe,
-            prose=prose,
-            covered_until=covered_until,
-            least_start=least_start,
-        )
-        done = assemble(context, candidate)
-        spare_tokens = context.room_tokens(done.messages) - unused_tokens
-        if spare_tokens >= 0 and context.fits(done.messages):
-            low = room_tokens
-            if best is None or spare_tokens < best[0]:
-                best = spare_tokens, candidate
-            if spare_tokens <= limit_tokens * _EMPTY_SHARE or _is_all_bought(record):
+
+    context: CompactionContext
+    plan: Plan
+    record: Record
+    prose: str = ""
+    covered_until: int = 0
+
+    @cached_property
+    def _safe(self) -> Sequence[bool]:
+        """For each index whether the messages may be cut before it."""
+        return safe_cuts(self.context.messages, self.context.rules)
+
+    def filled(self) -> Plan:
+        """Return the plan with its target filled.
+
+        Each pass buys items for an amount of tokens, measures the whole result, and corrects the
+        amount by the tokens that are left or missing.
+        """
+        context, record, prose = self.context, self.record, self.prose
+        limit_tokens = _limit_tokens(context, self.plan)
+        unused_tokens = context.share_tokens - limit_tokens
+        room_tokens, low, high = limit_tokens - context.count.text(prose), 0, 0
+        best: tuple[int, Plan] | None = None
+        least_start = 0
+        market = None if prose else Market(record.items, context.count)
+        for number in range(_PASSES):
+            if number == _PASSES // 2 and best is not None and best[1].cut is not None:
+                # A longer tail does not fit, so the room that is left goes to everything else.
+                least_start, high = best[1].cut.first_kept, 0
+                low = 0 if prose else low  # extracts are shown from now on, so less may fit
+            # The last try is the smallest list.
+            is_last = best is None and number == _PASSES - 1
+            room_tokens = 0 if is_last else max(0, room_tokens)
+            fill_room = market.fill if market else self._buy_next_to_text
+            remaining_tokens = fill_room(room_tokens)
+            candidate = self._cut_where_bought(least_start=least_start)
+            done = assemble(context, candidate)
+            spare_tokens = context.room_tokens(done.messages) - unused_tokens
+            if spare_tokens >= 0 and context.fits(done.messages):
+                low = room_tokens
+                if best is None or spare_tokens < best[0]:
+                    best = spare_tokens, candidate
+                is_full = spare_tokens <= limit_tokens * _EMPTY_SHARE
+                if is_full or all(i.is_complete for i in record.items if i.kind != "replaced"):
+                    break
+            elif not room_tokens:
                 break
-        elif not room_tokens:
-            break
+            else:
+                high = room_tokens
+            corrected_tokens = _corrected(room_tokens, spare_tokens - remaining_tokens)
+            room_tokens = _between(corrected_tokens - (HEAD_TOKENS if high else 0), low, high)
+            if room_tokens in (low, high):
+                break
+        return self._smallest() if best is None else best[1]
+
+    def with_room_for_prose(self) -> Plan:
+        """Return the plan with room for a text that a model or the host writes.
+
+        The text describes everything except unread results, and the newest messages if they are
+        short. The room that it leaves is filled later.
+        """
+        context, record = self.context, self.record
+        limit_tokens = _limit_tokens(context, self.plan)
+        left_tokens = int(limit_tokens * (1 - _PROSE_SHARE))
+        for at in reversed(range(len(context.messages))):
+            left_tokens -= context.count.message(context.messages[at])
+            for item in record.by_position.get(at, ()):
+                item.bought = set(range(len(item.pieces)) if left_tokens >= 0 else ())
+        rules = [item for item in record.items if item.kind in RULE_KINDS]
+        fill(rules, int(limit_tokens * _RULES_SHARE), context.count)
+        fill(orders_of(record.items)[-1:], int(limit_tokens * _REQUEST_SHARE), context.count)
+        frame = self._cut_where_bought()
+        done = assemble(context, frame)
+        room_tokens = context.room_tokens(done.messages) - context.share_tokens + limit_tokens
+        text_tokens = max(0, min(int(room_tokens * _PROSE_SHARE), _MAX_PROSE_TOKENS))
+        return replace(frame, summary="", checkpoint="", text_tokens=text_tokens)
+
+    def _buy_next_to_text(self, room_tokens: int) -> int:
+        """Buy what fits next to a text: newest messages, the newest request and rules.
+
+        Only messages that may fit are considered, because others would not be shown. Return the
+        tokens that are left.
+        """
+        context, record = self.context, self.record
+        start, tokens = len(context.messages), 0
+        while start and (start > self.covered_until > 0 or tokens < 2 * room_tokens):
+            start -= 1
+            tokens += context.count.message(context.messages[start])
+        request = orders_of(record.items)[-1:]
+        sale: list[Item] = []
+        for item in record.items:
+            item.bought = set()
+            is_offered = (
+                item.kind in RULE_KINDS or item in request or record.position_of(item) >= start
+            )
+            if is_offered and not item.path:
+                sale.append(item)
+        return fill(sale, room_tokens, context.count)
+
+    def _cut_where_bought(self, *, least_start: int = 0, removes_rules: bool = False) -> Plan:
+        """Return the plan cut before the newest run of messages that all have something bought."""
+        context, plan, record, prose = self.context, self.plan, self.record, self.prose
+        messages = context.messages
+        start = max(least_start, self._tail_start())
+        if prose and not start:
+            # A summary needs something to replace.
+            start = next((at for at in range(1, len(messages)) if self._safe[at]), len(messages))
+        cut = _cut_point(context, start) if start else CutPoint(0)
+        request_at = cut.request_at
+        if request_at is None:
+            request_at = _newest_request(messages)
+        retained = range(start, len(messages))
+        edited = shorten_to_bought(context, EditedMessages(messages), record, retained, request_at)
+        if start == 0:
+            return replace(plan, edited=edited, cut=None, history=(), prefix=())
+        cut_plan = cut_at(context, edited, cut, removes_rules=removes_rules)
+        # If no more messages fit whole, extracts of the next ones may fill the rest.
+        covered_until = 0 if least_start else self.covered_until
+        files = [item for item in record.items if item.path and item.bought]
+        plan = replace(
+            plan,
+            edited=cut_plan.edited,
+            cut=cut,
+            history=cut_plan.history,
+            prefix=cut_plan.prefix,
+            pins=cut_plan.pins,
+            record=record,
+            bought_files=tuple(FileText(item.path, item.text, item.note) for item in files),
+        )
+        texts = self._bought_texts(cut, cut_plan, covered_until)
+        joined = "\n".join(filter(None, texts))
+        if prose:
+            extract = "\n".join(filter(None, (joined, _changed_files(context, plan))))
+            plan = with_prose(plan, f"{prose}\n{EXTRACTS_TITLE}\n{extract}" if extract else prose)
         else:
-            high = room_tokens
-        corrected_tokens = _corrected(room_tokens, spare_tokens - remaining_tokens)
-        room_tokens = _between(corrected_tokens - (HEAD_TOKENS if high else 0), low, high)
-        if room_tokens in (low, high):
-            break
-    return _smallest_plan(context, plan, record) if best is None else best[1]
+            if cut.folds_request or not plan.history:
+                texts = (joined, "") if cut.folds_request else ("", joined)
+            plan = replace(plan, summary=texts[0], checkpoint=texts[1])
+        text_tokens = sum(map(context.count.text, (plan.summary, plan.checkpoint)))
+        return replace(plan, text_tokens=text_tokens)
+
+    def _bought_texts(self, cut: CutPoint, plan: Plan, covered_until: int) -> tuple[str, str]:
+        """Return the bought pieces of replaced messages, for the summary and the checkpoint."""
+        start, request_at = cut.first_kept, None if cut.folds_request else cut.request_at
+        items = [
+            (at, item)
+            for item in self.record.items
+            if item.bought and not item.path and (at := self.record.position_of(item)) < start
+            if not self.prose or at >= covered_until or item.kind in RULE_KINDS
+            if at != request_at or item.kind == "action"
+        ]
+        first_inside = start if request_at is None or not plan.prefix else request_at
+        pinned = [pin.text for pin in plan.pins]
+        before = (item for at, item in items if at < first_inside)
+        inside = (item for at, item in items if at >= first_inside)
+        return render(before, pinned), render(inside, pinned)
+
+    def _tail_start(self) -> int:
+        """Return the index from which on every message has something bought of all its items."""
+        context, messages = self.context, self.context.messages
+        start, request_at = len(messages), _newest_request(messages)
+        while start and not placeholders.is_synthetic(messages[start - 1]):
+            at = start - 1
+            items = (
+                item for item in self.record.by_position.get(at, ()) if item.kind not in DERIVED
+            )
+            if any(_is_missing(item, is_request=at == request_at) for item in items):
+                break
+            start = at
+        if start == 0:
+            if context.request.mode != "full":
+                return 0
+            start = max(1, _newest_run(context))
+        fitting = [at for at in range(start, len(messages) + 1) if self._safe[at]]
+        return fitting[0] if fitting else max(at for at in range(len(messages)) if self._safe[at])
+
+    def _smallest(self) -> Plan:
+        """Return the smallest list: the beginning of the request, and messages bound to it."""
+        context, plan, record = self.context, self.plan, self.record
+        for item in record.items:
+            item.bought, item.is_unread = set(), False
+        for item in orders_of(record.items)[-1:]:
+            for first in item.order[:1]:
+                if 2 * context.count.text(item.pieces[first]) <= context.share_tokens:
+                    item.bought = {first}
+        smallest = _Filling(context, plan, record)._cut_where_bought(removes_rules=True)
+        if smallest.cut is not None:
+            return smallest
+        clears = replace(clearing_context(context), limit_tokens=0, unread_tokens=0)
+        edited = plan_by_clearing(context, without_minimum(clears)).edited
+        cleared = replace(plan, edited=edited, cut=None, history=())
+        smallest_tokens = context.count.messages(assemble(context, smallest).messages)
+        is_smaller = context.count.messages(cleared.edited.messages) < smallest_tokens
+        return cleared if is_smaller else smallest
 
 
 def _corrected(room_tokens: int, spare_tokens: int) -> int:
@@ -314,135 +454,6 @@ def _limit_tokens(context: CompactionContext, plan: Plan) -> int:
         return limit_tokens
     share = DETAIL_SHARES[context.request.detail or "full"]
     return min(limit_tokens, int(context.count.messages(context.messages) * share))
-
-
-def _with_room_for_prose(context: CompactionContext, plan: Plan, record: Record) -> Plan:
-    """Return `plan` with room for a text that a model or the host writes.
-
-    The text describes everything except unread results, and the newest messages if they are short.
-    The room that it leaves is filled later.
-    """
-    limit_tokens = _limit_tokens(context, plan)
-    left_tokens = int(limit_tokens * (1 - _PROSE_SHARE))
-    for at in reversed(range(len(context.messages))):
-        left_tokens -= context.count.message(context.messages[at])
-        for item in record.by_position.get(at, ()):
-            item.bought = set(range(len(item.pieces)) if left_tokens >= 0 else ())
-    rules = [item for item in record.items if item.kind in RULE_KINDS]
-    fill(rules, int(limit_tokens * _RULES_SHARE), context.count)
-    fill(orders_of(record.items)[-1:], int(limit_tokens * _REQUEST_SHARE), context.count)
-    safe = safe_cuts(context.messages, context.rules)
-    frame = _cut_where_bought(context, plan, record, safe, prose=".")
-    done = assemble(context, frame)
-    room_tokens = context.room_tokens(done.messages) - context.share_tokens + limit_tokens
-    text_tokens = max(0, min(int(room_tokens * _PROSE_SHARE), _MAX_PROSE_TOKENS))
-    return replace(frame, summary="", checkpoint="", text_tokens=text_tokens)
-
-
-def _buy_next_to_text(
-    context: CompactionContext, record: Record, room_tokens: int, covered_until: int
-) -> int:
-    """Buy what fits next to a text: newest messages, the newest request and rules.
-
-    Only messages that may fit are considered, because others would not be shown. Return the tokens
-    that are left.
-    """
-    start, tokens = len(context.messages), 0
-    while start and (start > covered_until > 0 or tokens < 2 * room_tokens):
-        start -= 1
-        tokens += context.count.message(context.messages[start])
-    request = orders_of(record.items)[-1:]
-    sale: list[Item] = []
-    for item in record.items:
-        item.bought = set()
-        is_offered = item.kind in RULE_KINDS or item in request or record.position_of(item) >= start
-        if is_offered and not item.path:
-            sale.append(item)
-    return fill(sale, room_tokens, context.count)
-
-
-def _is_all_bought(record: Record) -> bool:
-    return all(item.is_complete for item in record.items if item.kind != "replaced")
-
-
-def _cut_where_bought(
-    context: CompactionContext,
-    plan: Plan,
-    record: Record,
-    safe: Sequence[bool],
-    *,
-    prose: str = "",
-    covered_until: int = 0,
-    least_start: int = 0,
-    removes_rules: bool = False,
-) -> Plan:
-    """Return `plan` cut before the newest run of messages that all have something bought.
-
-    `safe` is the result of `safe_cuts` for the messages.
-    """
-    messages = context.messages
-    start = max(least_start, _tail_start(context, record, safe))
-    if prose and not start:
-        # A summary needs something to replace.
-        start = next((at for at in range(1, len(messages)) if safe[at]), len(messages))
-    cut = _cut_point(context, start) if start else CutPoint(0)
-    request_at = cut.request_at
-    if request_at is None:
-        request_at = _newest_request(messages)
-    retained = range(start, len(messages))
-    edited = shorten_to_bought(context, EditedMessages(messages), record, retained, request_at)
-    if start == 0:
-        return replace(plan, edited=edited, cut=None, history=(), prefix=())
-    cut_plan = cut_at(context, edited, cut, removes_rules=removes_rules)
-    if least_start:
-        # No more messages fit whole, so extracts of the next ones may fill the rest.
-        covered_until = 0
-    files = [item for item in record.items if item.path and item.bought]
-    plan = replace(
-        plan,
-        edited=cut_plan.edited,
-        cut=cut,
-        history=cut_plan.history,
-        prefix=cut_plan.prefix,
-        pins=cut_plan.pins,
-        record=record,
-        bought_files=tuple(FileText(item.path, item.text, item.note) for item in files),
-    )
-    texts = _bought_texts(record, cut, cut_plan, prose=prose, covered_until=covered_until)
-    joined = "\n".join(filter(None, texts))
-    if prose:
-        extract = "\n".join(filter(None, (joined, _changed_files(context, plan))))
-        plan = with_prose(plan, f"{prose}\n{EXTRACTS_TITLE}\n{extract}" if extract else prose)
-    else:
-        if cut.folds_request or not plan.history:
-            texts = (joined, "") if cut.folds_request else ("", joined)
-        plan = replace(plan, summary=texts[0], checkpoint=texts[1])
-    text_tokens = sum(map(context.count.text, (plan.summary, plan.checkpoint)))
-    return replace(plan, text_tokens=text_tokens)
-
-
-def _bought_texts(
-    record: Record, cut: CutPoint, plan: Plan, *, prose: str, covered_until: int
-) -> tuple[str, str]:
-    """Return the bought pieces of replaced messages, for the summary and the checkpoint."""
-    start = cut.first_kept
-    bought = (item for item in record.items if item.bought and not item.path)
-    items = [item for item in bought if record.position_of(item) < start]
-    if prose:
-        items = [
-            item
-            for item in items
-            if record.position_of(item) >= covered_until or item.kind in RULE_KINDS
-        ]
-    request_at = None if cut.folds_request else cut.request_at
-    items = [
-        item for item in items if record.position_of(item) != request_at or item.kind == "action"
-    ]
-    first_inside = start if request_at is None or not plan.prefix else request_at
-    pinned = [pin.text for pin in plan.pins]
-    before = (item for item in items if record.position_of(item) < first_inside)
-    inside = (item for item in items if record.position_of(item) >= first_inside)
-    return render(before, pinned), render(inside, pinned)
 
 
 def _changed_files(context: CompactionContext, plan: Plan) -> str:
@@ -472,24 +483,6 @@ def _cut_point(context: CompactionContext, start: int) -> CutPoint:
     return CutPoint(start, request_at, folds_request=folds_request)
 
 
-def _tail_start(context: CompactionContext, record: Record, safe: Sequence[bool]) -> int:
-    """Return the index from which on every message has something bought of all its items."""
-    messages = context.messages
-    start, request_at = len(messages), _newest_request(messages)
-    while start and not placeholders.is_synthetic(messages[start - 1]):
-        at = start - 1
-        items = (item for item in record.by_position.get(at, ()) if item.kind not in DERIVED)
-        if any(_is_missing(item, is_request=at == request_at) for item in items):
-            break
-        start = at
-    if start == 0:
-        if context.request.mode != "full":
-            return 0
-        start = max(1, _newest_run(context))
-    fitting = [at for at in range(start, len(messages) + 1) if safe[at]]
-    return fitting[0] if fitting else max(at for at in range(len(messages)) if safe[at])
-
-
 def _newest_run(context: CompactionContext) -> int:
     return (newest_run(context.messages, context.rules) or (0, 0))[0]
 
@@ -507,26 +500,6 @@ def _is_missing(item: Item, *, is_request: bool) -> bool:
             return not (is_request or item.bought or item.is_unread)
 
 
-def _smallest_plan(context: CompactionContext, plan: Plan, record: Record) -> Plan:
-    """Return the smallest possible list: the beginning of the request, and messages bound to it."""
-    for item in record.items:
-        item.bought, item.is_unread = set(), False
-    for item in orders_of(record.items)[-1:]:
-        for first in item.order[:1]:
-            if 2 * context.count.text(item.pieces[first]) <= context.share_tokens:
-                item.bought = {first}
-    safe = safe_cuts(context.messages, context.rules)
-    smallest = _cut_where_bought(context, plan, record, safe, removes_rules=True)
-    if smallest.cut is not None:
-        return smallest
-    clears = replace(clearing_context(context), limit_tokens=0, unread_tokens=0)
-    edited = plan_by_clearing(context, without_minimum(clears)).edited
-    cleared = replace(plan, edited=edited, cut=None, history=())
-    smallest_tokens = context.count.messages(assemble(context, smallest).messages)
-    is_smaller = context.count.messages(cleared.edited.messages) < smallest_tokens
-    return cleared if is_smaller else smallest
-
-
 def with_text(
     context: CompactionContext, plan: Plan, words: SummaryText
 ) -> tuple[Plan, SummaryText]:
@@ -539,13 +512,13 @@ def with_text(
     filled = plan
     if words.prose:
         until = _covered_until(context, plan, plan.cut)
-        filled = _filled(context, plan, plan.record, prose=words.prose, covered_until=until)
+        filled = _Filling(context, plan, plan.record, words.prose, until).filled()
         if words.prose not in f"{filled.summary}{filled.checkpoint}":
             warning = "The summary does not fit. Verbatim extracts take its place."
             words = SummaryText(warnings=(*words.warnings, warning), model=words.model)
     if plan.text_tokens and not (words.prose or plan.summary or plan.checkpoint):
         # Room was reserved for prose, but none was written.
-        filled = _filled(context, plan, _record_of(context, plan))
+        filled = _Filling(context, plan, _record_of(context, plan)).filled()
     return filled, words
 
 

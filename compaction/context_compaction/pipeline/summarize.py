@@ -16,7 +16,7 @@ from context_compaction import formats
 from context_compaction.activity.background import running_jobs
 from context_compaction.archive.archive import Archive
 from context_compaction.archive.values import AppendResult
-from context_compaction.compaction_state import SavedSummary, wait_seconds
+from context_compaction.compaction_state import MAX_FAILURES, SavedSummary, wait_seconds
 from context_compaction.context import (
     CompactionContext,
     OriginalMessages,
@@ -61,9 +61,6 @@ _IN_SUMMARY = "Told in the summary above."
 GAP_SHARE = 0.1
 # Token limit of the extracts that a model writes from.
 _EXTRACTS_TOKENS = 3_000
-# As in Claude Code, a model that fails this often in a row is not called for a while.
-_MAX_FAILURES = 3
-_COOL_DOWN_SECONDS = 900
 # Providers keep a prompt in their cache for this long.
 _CACHE_SECONDS = 300
 # Room for the instruction after the conversation, and the least room for the answer.
@@ -260,28 +257,33 @@ def _with_host_text(context: CompactionContext, plan: Plan) -> SummaryText:
     if job is None:
         warning = "The given summary is not used, because no history had to be replaced."
         return SummaryText(warnings=(warning,))
-    source = _source_of(context, _record_of(context, plan))
     room_tokens = min(int(job.max_tokens * LENGTH_TOLERANCE), plan.text_tokens)
     if context.request.range is not None:
         room_tokens = plan.text_tokens
-    try:
-        prose = accepted(context.request.summary or "", source, room_tokens, context.count)
-    except SummaryError as error:
-        warning = f"The given summary is not used. {error}. Verbatim extracts take its place."
-        return SummaryText(warnings=(warning,))
-    span = context.span_of(plan.replaced)
-    return SummaryText(writer="host", warnings=prose.warnings, prose=prose.text, covered_span=span)
+    record, refused = _record_of(context, plan), "used. {}. Verbatim extracts take its place"
+    return _accepted_text(context, record, plan.replaced, room_tokens, refused)
 
 
 def _text_to_record(context: CompactionContext) -> SummaryText:
     """Return the host's text, passed between compactions, as a summary that is only archived."""
-    source = _source_of(context, OriginalMessages(context.messages))
-    room_tokens = context.settings.summary_tokens
+    record, room_tokens = OriginalMessages(context.messages), context.settings.summary_tokens
+    return _accepted_text(context, record, context.messages, room_tokens, "saved. {}")
+
+
+def _accepted_text(
+    context: CompactionContext,
+    record: OriginalMessages,
+    covered: Messages,
+    room_tokens: int,
+    refused: str,
+) -> SummaryText:
+    """Return the host's text about `record`; if it is not usable, the warning `refused`."""
+    text, source = context.request.summary or "", _source_of(context, record)
     try:
-        prose = accepted(context.request.summary or "", source, room_tokens, context.count)
+        prose = accepted(text, source, room_tokens, context.count)
     except SummaryError as error:
-        return SummaryText(warnings=(f"The given summary is not saved. {error}.",))
-    span = context.span_of(context.messages)
+        return SummaryText(warnings=(f"The given summary is not {refused.format(error)}.",))
+    span = context.span_of(covered)
     return SummaryText(writer="host", warnings=prose.warnings, prose=prose.text, covered_span=span)
 
 
@@ -351,14 +353,9 @@ async def _with_model(
     if job.max_tokens < MIN_PROSE_TOKENS:
         return SummaryText()
     report: JsonObject = {"writer": model.writer, "name": model.model, "requested": False}
-    if wait := wait_seconds(
-        context.session.all_states,
-        now_seconds,
-        max_failures=_MAX_FAILURES,
-        cool_down_seconds=_COOL_DOWN_SECONDS,
-    ):
+    if wait := wait_seconds(context.session.all_states, now_seconds):
         warning = (
-            f"The summary consists of verbatim extracts: {model.model} failed {_MAX_FAILURES} "
+            f"The summary consists of verbatim extracts: {model.model} failed {MAX_FAILURES} "
             f"times in a row and is not called for {wait:.0f} seconds."
         )
         return SummaryText(warnings=(warning,), model={**report, "waits_seconds": round(wait)})
