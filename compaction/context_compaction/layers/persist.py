@@ -11,6 +11,7 @@ size. The newest turn keeps its media.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from context_compaction.activity.calls import is_recalling
 from context_compaction.layers.base import (
@@ -81,9 +82,8 @@ def persist(messages: Messages, context: LayerContext) -> Step:
         name = index.name_of(result)
         is_recalled = place in sizes and is_recalling(name) and settings.keep_recent_results > 0
         if place in places and not is_recalled:
-            room = room_tokens.get(place, 0)
-            replacement = _persisted(result, name, count, settings.preview_chars, room, words)
-            if replacement is not None:
+            show = partial(_shown, result, context, room_tokens.get(place, 0), words)
+            if replacement := persist_result(result, name, count, show):
                 chosen[place] = replacement
     return replace_blocks(messages, chosen, layer="persist")
 
@@ -103,29 +103,16 @@ def _large_new_results(
     return places
 
 
-def _persisted(
-    result: ToolResult,
-    tool_name: str,
-    count: MessageCounter,
-    preview_chars: int,
-    room_tokens: int,
-    words: Sequence[str],
-) -> Replacement | None:
-    """Return `result` with its texts replaced by one marker; None if that is not smaller.
-
-    The preview in the marker has `preview_chars`. It is longer if the whole marker then has at most
-    `room_tokens`.
-    """
-
-    def show(marker: str) -> str:
-        text = result_text(result)
-        shown = preview(text, max_chars=preview_chars)
-        left_tokens = room_tokens - count.text(marker)
-        if left_tokens <= count.text(shown):
-            return shown
-        return extract(text, left_tokens, measure=count.text, words=words)
-
-    return persist_result(result, tool_name, count, show)
+def _shown(
+    result: ToolResult, context: LayerContext, room_tokens: int, words: Sequence[str], marker: str
+) -> str:
+    """Return the preview in `marker`; a longer one if the whole marker fits into `room_tokens`."""
+    text, measure = result_text(result), context.count.text
+    shown = preview(text, max_chars=context.settings.preview_chars)
+    left_tokens = room_tokens - measure(marker)
+    if left_tokens <= measure(shown):
+        return shown
+    return extract(text, left_tokens, measure=measure, words=words)
 
 
 def fresh_result_tokens(messages: Messages, count: MessageCounter) -> int:

@@ -98,10 +98,8 @@ def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False
         _pair_results,
         _drop_trailing_thinking,
         _drop_trailing_space,
-    )
-    if state.edits:  # nothing else leaves a message empty
-        state.run(_drop_empty_content)
-    state.run(
+        # Nothing but an edit leaves a message empty.
+        lambda state: _drop_empty_content(state) if state.edits else state.messages,
         _label_misplaced_system,
         _start_with_user,
         _separate_calls_from_assistant,

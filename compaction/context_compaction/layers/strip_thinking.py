@@ -21,7 +21,7 @@ from context_compaction.messages.model import (
     tool_calls,
     tool_results,
 )
-from context_compaction.request import ThinkingRule
+from context_compaction.request import Settings
 from context_compaction.tokens.counter import MessageCounter
 
 # Claude up to 4.6. Newer models accept only adaptive thinking, which is bound from 5.1 on.
@@ -31,12 +31,7 @@ _ENABLED_MODEL = re.compile(
 
 
 def strip_invalid_thinking(
-    before: Messages,
-    after: Messages,
-    *,
-    count: MessageCounter,
-    rule: ThinkingRule,
-    model: str | None = None,
+    before: Messages, after: Messages, count: MessageCounter, settings: Settings, model: str | None
 ) -> Step:
     """Return `after` without the thinking blocks after its first difference from `before`.
 
@@ -51,6 +46,7 @@ def strip_invalid_thinking(
     if first < min(len(before), len(after)) and before[first].index == after[first].index:
         # The message was edited in place. Its thinking is bound only to the blocks before it.
         invalid[first] = _thinking_from(after[first], _first_edited(before[first], after[first]))
+    rule = settings.thinking
     is_enabled = rule == "auto" and _ENABLED_MODEL.search((model or "").replace(".", "-"))
     loop = _running_loop(after) if rule == "enabled" or is_enabled else range(0)
     invalid = {index: blocks for index, blocks in invalid.items() if blocks and index not in loop}

@@ -1,6 +1,7 @@
 """Plans of a cut, and plans without a fill: by clearing, the policy's cut or the caller's range."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import dropwhile, takewhile
 
@@ -23,7 +24,7 @@ from context_compaction.messages.pins import Pin, fit_to_budget, restore_pinned
 from context_compaction.messages.speakers import ProvenTexts, passages, with_authors
 from context_compaction.messages.tool_pairs import safe_cuts
 from context_compaction.pipeline.assemble import assemble
-from context_compaction.pipeline.shorten import RULES_LAYER, fit_project_rules, is_of_request
+from context_compaction.pipeline.shorten import fit_project_rules, is_of_request
 from context_compaction.request import DETAIL_SHARES, Settings
 from context_compaction.result import LayerReport
 
@@ -84,14 +85,12 @@ def plan_by_clearing(context: CompactionContext, clears: LayerContext) -> Plan:
     """Return the plan of the clearing layers alone. A limit of 0 clears everything possible."""
     layers = context.policy.at_stage("clear")
     # Layers whose result does not depend on the limit run once.
-    started = EditedMessages(context.messages)
-    for name, layer in takewhile(lambda item: not item[1].uses_limit, layers):
-        started = _cleared_by(layer, name, started, context, clears)
+    unlimited = takewhile(lambda item: not item[1].uses_limit, layers)
+    started = _cleared_by(unlimited, EditedMessages(context.messages), context, clears)
 
     def cleared(limit_tokens: int) -> EditedMessages:
-        edited, limited = started, replace(clears, limit_tokens=limit_tokens)
-        for name, layer in dropwhile(lambda item: not item[1].uses_limit, layers):
-            edited = _cleared_by(layer, name, edited, context, limited)
+        limited = dropwhile(lambda item: not item[1].uses_limit, layers)
+        edited = _cleared_by(limited, started, context, replace(clears, limit_tokens=limit_tokens))
         offloaded = offload_media(edited.messages, clears)
         return edited.then("offload", offloaded, context.count)
 
@@ -112,33 +111,31 @@ def below_trigger(context: CompactionContext, clears: LayerContext, *, is_idle: 
     """Return a plan that edits only uncached messages; after a long pause, all old ones."""
     if context.settings.clear_every_turn or is_idle:
         return plan_by_clearing(context, replace(clears, limit_tokens=0))
-    edited = EditedMessages(context.messages)
-    for name, layer in context.policy.at_stage("clear"):
-        if layer.acts_below_trigger:
-            newest_only = replace(clears, newest_only=True)
-            edited = _cleared_by(layer, name, edited, context, newest_only)
-    return Plan(edited)
+    layers = (item for item in context.policy.at_stage("clear") if item[1].acts_below_trigger)
+    edited, newest_only = EditedMessages(context.messages), replace(clears, newest_only=True)
+    return Plan(_cleared_by(layers, edited, context, newest_only))
 
 
 def collapsed(context: CompactionContext, clears: LayerContext, cleared: Plan) -> Plan:
     """Return `cleared` with finished sub-tasks collapsed; the same plan without any."""
-    edited, folds = cleared.edited, replace(clears, limit_tokens=context.budget.message_tokens)
-    for name, layer in context.policy.at_stage("fold"):
-        edited = edited.then(name, layer.apply(edited.messages, folds), context.count)
+    folds = replace(clears, limit_tokens=context.budget.message_tokens)
+    edited = _cleared_by(context.policy.at_stage("fold"), cleared.edited, context, folds)
     return cleared if edited is cleared.edited else Plan(edited)
 
 
 def _cleared_by(
-    layer: Layer,
-    name: str,
+    layers: Iterable[tuple[str, Layer]],
     edited: EditedMessages,
     context: CompactionContext,
     clears: LayerContext,
 ) -> EditedMessages:
-    step = layer.apply(edited.messages, clears)
-    if context.pins.marked:
-        step = restore_pinned(edited.messages, step, context.pins.marked)
-    return edited.then(name, step, context.count)
+    """Return `edited` after `layers`, without their edits of messages pinned as a whole."""
+    for name, layer in layers:
+        step = layer.apply(edited.messages, clears)
+        if context.pins.marked:
+            step = restore_pinned(edited.messages, step, context.pins.marked)
+        edited = edited.then(name, step, context.count)
+    return edited
 
 
 def cut_at(
@@ -152,14 +149,7 @@ def cut_at(
 
     With `removes_rules` even project rules and the user's automatic pins are replaced.
     """
-    step = fit_project_rules(
-        edited.messages,
-        context.budget.message_tokens,
-        context.count,
-        pinned=context.pins.marked,
-        removes_all=removes_rules,
-    )
-    edited = edited.then(RULES_LAYER, step, context.count)
+    edited = fit_project_rules(context, edited, removes_all=removes_rules)
     return plan_of_cut(context, edited, cut, removes_rules=removes_rules)
 
 

@@ -214,13 +214,8 @@ def without_invalid_thinking(
     """Return `messages` without thinking that edits since `before` made invalid."""
     if not context.rules.thinking_is_bound:
         return Step(messages)
-    return strip_invalid_thinking(
-        before,
-        messages,
-        count=context.count,
-        rule=context.settings.thinking,
-        model=context.request.model,
-    )
+    settings, model = context.settings, context.request.model
+    return strip_invalid_thinking(before, messages, context.count, settings, model)
 
 
 def _measured_again(budget: TokenBudget, messages: Messages, count: MessageCounter) -> TokenBudget:
@@ -288,9 +283,8 @@ def _repaired(
     )
     if not rules.thinking_is_bound or repaired.messages is parsed:
         return repaired
-    stripped = strip_invalid_thinking(
-        parsed, repaired.messages, count=count, rule=settings.thinking, model=session.request.model
-    )
+    model = session.request.model
+    stripped = strip_invalid_thinking(parsed, repaired.messages, count, settings, model)
     return Step(stripped.messages, (*repaired.edits, *stripped.edits))
 
 

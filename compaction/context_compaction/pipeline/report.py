@@ -78,7 +78,7 @@ def report(done: Finished, secrets: JsonObject | None) -> Outcome:
         return Outcome(result.with_given_list(status, session.given.payload))
     stored_list: PreparedList | None = None
     if request.prepare:
-        result, stored_list = prepared_result(context, messages, result, rendered, done.now_seconds)
+        result, stored_list = prepared_result(done, result, rendered)
     if result.changed or stored_list is not None:
         place = {
             "head": session.history[:HEAD_CHARS],

@@ -9,6 +9,7 @@ binding sentences of each section.
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 
 from context_compaction.activity.background import started_line
@@ -31,7 +32,6 @@ from context_compaction.messages.model import (
     Edit,
     Message,
     Messages,
-    Step,
     Text,
     ToolCall,
     ToolResult,
@@ -197,7 +197,7 @@ def _at(at: int, number: int, shorter: Replacement | None) -> dict[Place, Replac
     return {Place(at, number): shorter} if shorter else {}
 
 
-RULES_LAYER = "project_rules"
+_RULES_LAYER = "project_rules"
 _SECTION = re.compile(r"^(?=#{1,6} )", re.MULTILINE)
 # Share of the limit for project rules, after other preserved messages are subtracted.
 _SHARE = 0.2
@@ -218,28 +218,26 @@ def preserved_tokens(messages: Messages, limit_tokens: int, count: MessageCounte
 
 
 def fit_project_rules(
-    messages: Messages,
-    limit_tokens: int,
-    count: MessageCounter,
-    *,
-    pinned: Collection[int],
-    removes_all: bool,
-) -> Step:
-    """Return `messages` with the project rules within their share of the limit.
+    context: CompactionContext, edited: EditedMessages, *, removes_all: bool
+) -> EditedMessages:
+    """Return `edited` with the project rules within their share of the limit.
 
     Rules that do not fit even as an extract become ordinary host text, which a summary replaces.
-    With `removes_all`, all rules do. Rules in `pinned` messages, given by index, stay complete.
+    With `removes_all`, all rules do. Rules in messages that are pinned as a whole stay complete.
     """
+    messages, count = edited.messages, context.count
     places = [
         (Place(index, number), block)
         for index, message in enumerate(messages)
         for number, block in enumerate(message.blocks)
-        if is_rules(block) and message.index not in pinned
+        if is_rules(block) and message.index not in context.pins.marked
     ]
     if not places:
-        return Step(messages)
+        return edited
     other_messages = (m for m in messages if is_preserved(m) and not any(map(is_rules, m.blocks)))
-    remaining_tokens = _share_of(limit_tokens - sum(map(count.message, other_messages)))
+    remaining_tokens = _share_of(
+        context.budget.message_tokens - sum(map(count.message, other_messages))
+    )
     shortened: dict[Place, Replacement] = {}
     removed: list[Place] = []
     for place, block in places:
@@ -252,11 +250,13 @@ def fit_project_rules(
             shortened[place] = extract_of_rules
             tokens -= extract_of_rules.saved_tokens
         remaining_tokens -= tokens
-    step = replace_blocks(messages, shortened, layer=RULES_LAYER)
-    edited = list(step.messages)
-    for index, number in removed:
-        edited[index] = with_author("host", edited[index], {number})
-    return Step(tuple(edited), step.edits, step.blobs) if removed else step
+    step = replace_blocks(messages, shortened, layer=_RULES_LAYER)
+    if removed:
+        out = list(step.messages)
+        for index, number in removed:
+            out[index] = with_author("host", out[index], {number})
+        step = replace(step, messages=tuple(out))
+    return edited.then(_RULES_LAYER, step, count)
 
 
 def _share_of(remaining_tokens: int) -> int:

@@ -22,7 +22,7 @@ from context_compaction.compaction_state import (
     with_prepared,
     with_state,
 )
-from context_compaction.context import CompactionContext, Finished, Session, SummaryText
+from context_compaction.context import Finished, Session, SummaryText
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Blob, JsonObject, Messages
 from context_compaction.messages.pins import pin_blobs
@@ -185,39 +185,33 @@ def _model_call(words: SummaryText) -> ModelCall | None:
 
 
 def prepared_result(
-    context: CompactionContext,
-    messages: Messages,
-    result: CompactResult,
-    rendered: Sequence[Sequence[JsonObject]],
-    now_seconds: float,
+    done: Finished, result: CompactResult, rendered: Sequence[Sequence[JsonObject]]
 ) -> tuple[CompactResult, PreparedList | None]:
     """Return `result` with the caller's own list, and the list to store; None if nothing changed.
 
     Args:
-        context: The call, with the settled messages.
-        messages: The compacted messages.
+        done: The call, with the settled messages.
         result: The outcome for those messages.
-        rendered: For each of `messages` its JSON objects.
-        now_seconds: The current Unix time.
+        rendered: For each message to return its JSON objects.
     """
-    session = context.session
+    session, start = done.context.session, done.context.start
     given, receipt = session.given.payload, result.receipt
     if not result.changed:
         warning = "Nothing was prepared, because nothing has to be done. Use mode='full'."
         warnings = (*result.warnings, warning) if result.status == "unchanged" else result.warnings
         return replace(result, messages=list(given), warnings=warnings), None
     count, prefix_hash = len(session.payload), history_hash(session.payload)
-    entries = _entries(messages, rendered)
+    entries = _entries(done.messages, rendered)
     # Repairs are made again when the list is applied, so the stored report omits them.
     prepared = PreparedList(
         f"p_{content_hash([result.session_id, prefix_hash, entries])[:24]}",
         count,
         prefix_hash,
-        int(now_seconds) + LIFETIME_SECONDS,
+        int(done.now_seconds) + LIFETIME_SECONDS,
         messages=entries,
         report={
-            "edits": receipt["edits"][len(context.start.edits) :],
-            "layers": receipt["layers"][len(context.start.layers) :],
+            "edits": receipt["edits"][len(start.edits) :],
+            "layers": receipt["layers"][len(start.layers) :],
             "boundary": receipt["boundary"],
             "writer": receipt["writer"],
             "digest": receipt.get("digest"),

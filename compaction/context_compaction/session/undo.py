@@ -223,13 +223,9 @@ def _made_valid(
     shorter = min(len(payload), len(session.payload))
     first = next((index for index, (new, old) in enumerate(pairs) if new != old), shorter)
     if wire_format.rules.thinking_is_bound:
-        messages = strip_invalid_thinking(
-            parsed[:first],
-            parsed,
-            count=counter_for(request.model, estimator=settings.estimator),
-            rule=settings.thinking,
-            model=request.model,
-        ).messages
+        count = counter_for(request.model, estimator=settings.estimator)
+        stripped = strip_invalid_thinking(parsed[:first], parsed, count, settings, request.model)
+        messages = stripped.messages
     messages = repair(messages, wire_format.rules).messages
     if messages is parsed:
         return entries, payload
