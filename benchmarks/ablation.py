@@ -84,29 +84,86 @@ def functions_of(module: ModuleType) -> list[Callable[..., Any]]:
     ]
 
 
+def never(*_: object, **__: object) -> bool:
+    """Return False."""
+    return False
+
+
+def line_groups_only(text: str) -> list[str]:
+    """Cut `text` into groups of lines, without a look at its paragraphs."""
+    return items.line_groups(text)
+
+
 WALK: Any = vars(collect)["_Walk"]
 REPLACE: Callable[..., Any] = WALK._replace_older
+FILES: Any = vars(files)["_Walk"]
+
+
+def keep_versions(*kinds: str) -> Sequence[Patch]:
+    """Return a patch that keeps older versions if the first part of their key is in `kinds`."""
+
+    def replace_older(walk: Any, key: Any, item: Any) -> None:
+        if key[0] not in kinds:
+            REPLACE(walk, key, item)
+
+    return (Patch(WALK, "_replace_older", replace_older),)
+
+
+def keep_results(walk: Any, key: Any, item: Any) -> None:
+    """Replace older versions of everything except results."""
+    if key[0] in ("text", "skill", "plan", "host's summary"):
+        REPLACE(walk, key, item)
+
+
+def without_line_of(part: str) -> Sequence[Patch]:
+    """Return a patch that omits a part of the line of work: changed or committed."""
+
+    def add_actions(walk: Any) -> None:
+        turns: list[Any] = walk._turns
+        for turn in turns:
+            getattr(turn, part).clear()
+        ACTIONS(walk)
+
+    return (Patch(WALK, "add_actions", add_actions),)
+
+
+ACTIONS: Callable[..., Any] = WALK.add_actions
 HEURISTICS: Mapping[str, Heuristic] = {
     **{f"items: {kind}": Heuristic(without(kind)) for kind in fill.WEIGHTS if kind != "replaced"},
     "rules of the user": Heuristic(without("rule", "preference"), (WALK.add_rules,)),
-    "typed text before pasted text": Heuristic(
-        (Patch(collect, "typed_first", in_order), Patch(fill, "typed_pieces", in_order)),
-        (items.typed_first, items.typed_pieces),
-    ),
+    "pasted text of a user": Heuristic((Patch(fill, "LONG_CHARS", 10**9),)),
     "first and newest order do not age": Heuristic(
         (Patch(fill, "orders_of", find_nothing),), (fill.orders_of,)
     ),
     "error of a result first": Heuristic(
-        (Patch(collect, "errors_first", collect.ends_first),), (collect.errors_first,)
+        (Patch(collect, "errors_first", items.ends_first),), (collect.errors_first,)
     ),
     "ends of a result first": Heuristic(
         (Patch(collect, "ends_first", in_order),), (items.ends_first,)
+    ),
+    "paragraphs": Heuristic((Patch(collect, "paragraphs", line_groups_only),), (items.paragraphs,)),
+    "introducing line": Heuristic(
+        (Patch(items, "_introduces", never),), (vars(items)["_introduces"],)
     ),
     "newest version only": Heuristic(
         (Patch(WALK, "_replace_older", return_none),),
         (REPLACE,),
     ),
+    "newest version only: results": Heuristic((Patch(WALK, "_replace_older", keep_results),)),
+    "newest version only: texts": Heuristic(keep_versions("text")),
+    "newest version only: plans": Heuristic(keep_versions("plan")),
+    **{
+        f"line of work: {part}": Heuristic(without_line_of(part))
+        for part in ("changed", "committed")
+    },
     "known files": Heuristic((Patch(solve, "file_items", find_nothing),), functions_of(files)),
+    "words of formatters": Heuristic((Patch(files, "_REWROTE", ()),)),
+    "words of a failing shell": Heuristic((Patch(files, "_COMPLAINTS", ("\0",)),)),
+    "host's notes of changed files": Heuristic(
+        (Patch(FILES, "_take_note", return_none),), (FILES._take_note,)
+    ),
+    "documents weigh more than code": Heuristic((Patch(collect, "_DOCUMENT_NAMES", ()),)),
+    "passes of a fill": Heuristic((Patch(solve, "_PASSES", 4),)),
 }
 
 

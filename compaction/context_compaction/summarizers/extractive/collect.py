@@ -48,7 +48,6 @@ from context_compaction.summarizers.extractive.items import (
     ends_first,
     line_groups,
     paragraphs,
-    typed_first,
 )
 from context_compaction.summarizers.instructions.find import (
     BINDING_RANK,
@@ -107,7 +106,6 @@ class _Turn:
     at: int
     changed: dict[str, None] = field(default_factory=dict[str, None])
     committed: dict[str, None] = field(default_factory=dict[str, None])
-    fixed: dict[str, None] = field(default_factory=dict[str, None])
 
 
 class _Walk:
@@ -123,8 +121,8 @@ class _Walk:
     ) -> None:
         self.items: list[Item] = []
         self._messages, self._numbers, self._kinds = messages, numbers, kinds
-        self._newest_at = len(messages) + 1 if newest_at is None else newest_at
         self._files = {name: file for file in files if file.text for name in file.names}
+        self._newest_at = len(messages) + 1 if newest_at is None else newest_at
         self._calls: dict[str, tuple[ToolCall, ToolUse]] = {}
         self._newest_versions: dict[Hashable, Item] = {}
         self._failed_commands: dict[str, Item] = {}
@@ -174,8 +172,7 @@ class _Walk:
         if typed := "\n".join(texts.pop("user", ())):
             self._turns.append(_Turn(at))
             self._closing = None
-            pieces = paragraphs(typed)
-            self._add(at, "user", "user", pieces, order=typed_first(pieces))
+            self._add(at, "user", "user", paragraphs(typed))
         if agent_texts := texts.pop("agent", ()):
             if self._closing is not None:
                 self._closing.kind = "remark"
@@ -261,7 +258,7 @@ class _Walk:
         elif comment is not None:
             # The label names the tool, because a page or a command could print these words.
             label = "tool, on a refusal by the user"
-            self._add(at, "user", label, [comment or text.strip()], block=number)
+            self._add(at, "user", label, [comment or "[refused without a comment]"], block=number)
         elif is_question(name):
             self._add(at, "user", "user answered", paragraphs(text), block=number)
         elif call is not None and "skill" in words_in_name(name) and not is_failed(result):
@@ -298,11 +295,9 @@ class _Walk:
         if use.kind == "execute" and use.command:
             for branch, commit, subject in _COMMIT.findall(text):
                 turn.committed[f"{commit} on {branch}: {subject}"] = None
-            failure = self._failed_commands.pop(use.command, None)
+            self._failed_commands.pop(use.command, None)
             if has_failed:
                 self._failed_commands[use.command] = item
-            elif failure is not None:
-                turn.fixed[use.command.partition("\n")[0][:LABEL_CHARS]] = None
         if has_failed or not use.path:
             return
         if use.kind in ("write", "edit"):
@@ -311,7 +306,7 @@ class _Walk:
             item.kind, item.in_file = "replaced", self._files[use.path].path
 
     def add_rules(self) -> None:
-        """Add the user's rules and preferences, and mark the sentences that later ones replace."""
+        """Add the user's rules, and mark the sentences that later ones replace."""
         found = find_instructions(self._messages)
         user_items = {item.at: item for item in self.items if item.label == "user"}
         for sentence in found.candidates:
@@ -319,7 +314,7 @@ class _Walk:
             if sentence.text not in found.replaced:
                 if sentence.rank >= BINDING_RANK:
                     kind: Kind = "rule" if sentence.rank >= CERTAIN_RANK else "preference"
-                    self._add(sentence.turn, kind, "user", [marked]).rank = sentence.rank
+                    self._add(sentence.turn, kind, "user", [marked])
             elif item := user_items.get(sentence.turn):
                 item.pieces = [
                     piece.replace(marked, sentence.text).replace(sentence.text, marked)
@@ -327,16 +322,12 @@ class _Walk:
                 ]
 
     def add_actions(self) -> None:
-        """Add one line of work for each turn, and mark the failures that nothing fixed."""
-        for item in self._failed_commands.values():
+        """Add one line of work for each turn, and mark the newest failure that nothing fixed."""
+        for item in [*self._failed_commands.values()][-1:]:
             if item.kind == "result":
                 item.kind = "failure"
         for turn in self._turns:
-            actions = {
-                "changed": turn.changed,
-                "committed": turn.committed,
-                "failed, then passed": turn.fixed,
-            }
+            actions = {"changed": turn.changed, "committed": turn.committed}
             texts = [f"{verb} {', '.join(names)}" for verb, names in actions.items() if names]
             if texts:
                 self._add(turn.at, "action", "done in this turn", ["; ".join(texts)])

@@ -4,7 +4,6 @@ An item is one text, call, result or file. Its text is cut into pieces: whole pa
 of lines. A piece is bought or omitted as a whole. Cutting takes time linear in the text.
 """
 
-import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -21,10 +20,9 @@ Kind: TypeAlias = Literal[
 # A shorter text is one piece, and a longer paragraph is cut into groups of lines of this size.
 GROUP_CHARS = 600
 # A longer line is cut, and a text that people type is hardly longer.
-_LONG_CHARS = 2 * GROUP_CHARS
+LONG_CHARS = 2 * GROUP_CHARS
 # A longer line is no heading, and labels are cut to this length.
 LABEL_CHARS = 80
-_LIST_ITEM = re.compile(r"\s*(?:[-*+•✓✅☐]|\d{1,4}[.)]|\|)\s?|\s{2,}\S")
 
 
 @dataclass(eq=False, slots=True)
@@ -44,7 +42,6 @@ class Item:
         in_file: The file whose item contains the rest of this call or result.
         is_unread: Whether it belongs to the newest calls, whose results the model has not seen.
         in_focus: Whether the caller's instructions name it.
-        rank: How surely it binds, for a rule or a preference. 0 for other items.
         age: Number of newer items of its kind plus number of newer turns.
         bought: The indices of the pieces that are in the context.
         costs: Tokens of the pieces in the order in which they are bought. It ends before the first
@@ -63,7 +60,6 @@ class Item:
     in_file: str = ""
     is_unread: bool = False
     in_focus: bool = False
-    rank: float = 0.0
     age: int = 0
     bought: set[int] = field(default_factory=set[int])
     costs: list[int] = field(default_factory=list[int])
@@ -138,7 +134,7 @@ class Record:
 
 
 def paragraphs(text: str) -> list[str]:
-    """Cut `text` into paragraphs. A list stays with the line above it, and a fence stays whole."""
+    """Cut `text` into paragraphs. Each stays with its heading or introducing line; fences stay."""
     text = text.strip("\n")
     if len(text) < GROUP_CHARS:
         return [text] if text.strip() else []
@@ -147,9 +143,7 @@ def paragraphs(text: str) -> list[str]:
     for part in text.split("\n\n"):
         if not (is_fenced or part.strip()):
             continue
-        is_joined = is_fenced or (
-            bool(found) and (_introduces(found[-1]) or _continues_list(found[-1], part))
-        )
+        is_joined = is_fenced or (bool(found) and _introduces(found[-1]))
         if is_joined and len(found[-1]) + len(part) < GROUP_CHARS:
             found[-1] += f"\n\n{part}"
         elif part.strip():
@@ -166,8 +160,8 @@ def line_groups(text: str) -> list[str]:
     groups: list[list[str]] = []
     size_chars = 0
     for line in text.strip("\n").split("\n"):
-        for start in range(0, len(line) or 1, _LONG_CHARS):
-            part = line[start : start + _LONG_CHARS]
+        for start in range(0, len(line) or 1, LONG_CHARS):
+            part = line[start : start + LONG_CHARS]
             if not groups or size_chars + len(part) > GROUP_CHARS:
                 groups.append([])
                 size_chars = 0
@@ -181,39 +175,6 @@ def _introduces(before: str) -> bool:
     last = before[before.rfind("\n\n") + 1 :].strip()
     is_heading = len(last) < LABEL_CHARS and "\n" not in last
     return is_heading or last.rstrip(" *_").endswith(":")
-
-
-def _continues_list(before: str, part: str) -> bool:
-    last_line = before[before.rfind("\n") + 1 :]
-    return bool(_LIST_ITEM.match(part) and _LIST_ITEM.match(last_line))
-
-
-def typed_first(pieces: Sequence[str]) -> Sequence[int]:
-    """Return the indices of the pieces that a person may have typed, then of the pasted ones."""
-    typed = typed_pieces(pieces)
-    if len(typed) == len(pieces):
-        return typed
-    return [*typed, *sorted({*range(len(pieces))}.difference(typed))]
-
-
-def typed_pieces(pieces: Sequence[str]) -> Sequence[int]:
-    """Return the indices of the pieces that a person may have typed.
-
-    These are the first ones, up to the length that people type, and a short last one.
-    """
-    if len(pieces) == 1:
-        return range(1)
-    typed: list[int] = []
-    size_chars = 0
-    for index, piece in enumerate(pieces):
-        if size_chars > _LONG_CHARS:
-            break
-        typed.append(index)
-        size_chars += len(piece)
-    last = len(pieces) - 1
-    if last not in typed and len(pieces[last]) < GROUP_CHARS:
-        typed.append(last)
-    return typed
 
 
 def ends_first(pieces: Collection[str]) -> list[int]:

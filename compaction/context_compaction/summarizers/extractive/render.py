@@ -25,6 +25,7 @@ _LABEL = (
 _PINS_TITLE = r"## (?:Pinned|User rules|Running in the background|Unpinned)\b"
 _STARTS_ENTRY = re.compile(rf"^(?=(?:\[\d{{1,9}}\] |- )?{_LABEL}|{_PINS_TITLE})", re.MULTILINE)
 _ENTRY = re.compile(rf"^(?:\[(\d{{1,9}})\]|-) ({_LABEL}) ?", re.MULTILINE)
+
 RULE_KINDS = ("rule", "preference")
 
 
