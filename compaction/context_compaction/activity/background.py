@@ -8,18 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from context_compaction.activity.calls import classify, first_text, is_recalling, words_in_name
-from context_compaction.messages import placeholders
-from context_compaction.messages.model import (
-    Message,
-    Messages,
-    Text,
-    ToolCall,
-    ToolResult,
-    is_list,
-    named_arguments,
-    one_line,
-    result_text,
-)
+from context_compaction.messages import model, placeholders
 from context_compaction.messages.speakers import passages_of
 
 # Words of results whose work continues. A tool that spawns an agent needs no such words.
@@ -65,7 +54,7 @@ class RunningJob(NamedTuple):
     message_index: int | None
 
 
-def running_jobs(messages: Messages, carried: Iterable[str] = ()) -> list[RunningJob]:
+def running_jobs(messages: model.Messages, carried: Iterable[str] = ()) -> list[RunningJob]:
     """Return the work that still runs at the end of `messages`, oldest first.
 
     Args:
@@ -73,14 +62,14 @@ def running_jobs(messages: Messages, carried: Iterable[str] = ()) -> list[Runnin
         carried: The lines of such work in earlier summaries.
     """
     jobs = {line.partition(":")[0]: RunningJob(line, None) for line in carried}
-    calls: dict[str, ToolCall] = {}
+    calls: dict[str, model.ToolCall] = {}
     for index, message in enumerate(messages):
         for block in message.blocks:
-            if isinstance(block, ToolCall):
+            if isinstance(block, model.ToolCall):
                 calls[block.call_id] = block
-            elif isinstance(block, ToolResult):
+            elif isinstance(block, model.ToolResult):
                 _follow_result(jobs, index, calls.get(block.call_id), block)
-            elif message.role != "assistant" and isinstance(block, Text) and jobs:
+            elif message.role != "assistant" and isinstance(block, model.Text) and jobs:
                 _follow_notes(jobs, message, block)
     return list(jobs.values())
 
@@ -91,10 +80,10 @@ def started_line(text: str) -> str:
 
 
 def _follow_result(
-    jobs: dict[str, RunningJob], index: int, call: ToolCall | None, result: ToolResult
+    jobs: dict[str, RunningJob], index: int, call: model.ToolCall | None, result: model.ToolResult
 ) -> None:
     """Add the work that a result starts, and remove the work that has ended by it."""
-    text = _ends_of(result_text(result))
+    text = _ends_of(model.result_text(result))
     words = words_in_name(call.name) if call else frozenset[str]()
     if named := _named_in(jobs, text, call):
         is_stopped = not words.isdisjoint(_STOPPING_WORDS) and not result.is_error
@@ -107,14 +96,16 @@ def _follow_result(
         if job_id:
             file = _OUTPUT_FILE.search(text)
             about = f"{call.name}; output: {file[1]}" if file else call.name
-            purpose = first_text(named_arguments(call), _PURPOSE_KEYS) or use.command or ""
-            line = placeholders.quoted(" ".join(f"{job_id}: {one_line(purpose)} ({about})".split()))
+            purpose = first_text(model.named_arguments(call), _PURPOSE_KEYS) or use.command or ""
+            line = placeholders.quoted(
+                " ".join(f"{job_id}: {model.one_line(purpose)} ({about})".split())
+            )
             jobs[job_id] = RunningJob(line, index)
             if len(jobs) > _MAX_JOBS:
                 del jobs[next(iter(jobs))]
 
 
-def _follow_notes(jobs: dict[str, RunningJob], message: Message, block: Text) -> None:
+def _follow_notes(jobs: dict[str, RunningJob], message: model.Message, block: model.Text) -> None:
     """Remove the work that a note of the host reports as ended."""
     if not any(job_id in block.text for job_id in jobs):
         return
@@ -124,12 +115,14 @@ def _follow_notes(jobs: dict[str, RunningJob], message: Message, block: Text) ->
             _remove_ended(jobs, _named_in(jobs, head), head)
 
 
-def _named_in(jobs: Mapping[str, RunningJob], text: str, call: ToolCall | None = None) -> list[str]:
+def _named_in(
+    jobs: Mapping[str, RunningJob], text: str, call: model.ToolCall | None = None
+) -> list[str]:
     """Return the IDs of the jobs that a call has as an argument, or that a text mentions."""
     given: set[str] = set()
-    for key, value in named_arguments(call).items() if call and jobs else ():
+    for key, value in model.named_arguments(call).items() if call and jobs else ():
         if key.lower().endswith(_ID_KEYS):
-            given.update(map(str, value if is_list(value) else [value]))
+            given.update(map(str, value if model.is_list(value) else [value]))
     return [
         job_id
         for job_id in jobs
@@ -164,7 +157,7 @@ def _start_in(text: str, *, is_sure: bool = False) -> tuple[str, str]:
     if match is None:
         return "", ""
     first, stop = text.rfind("\n", 0, match.start()) + 1, text.find("\n", match.end())
-    return match[1] or match[2], one_line(text[first : stop if stop >= 0 else len(text)])
+    return match[1] or match[2], model.one_line(text[first : stop if stop >= 0 else len(text)])
 
 
 def _ends_of(text: str) -> str:

@@ -19,25 +19,7 @@ from context_compaction.activity.outcome import (
     json_line,
     parsed_json,
 )
-from context_compaction.messages import placeholders
-from context_compaction.messages.model import (
-    SEARCHED_CHARS,
-    SHOWN_CHARS,
-    Document,
-    Image,
-    JsonObject,
-    Message,
-    Messages,
-    ToolCall,
-    ToolResult,
-    is_list,
-    is_object,
-    named_arguments,
-    one_line,
-    result_text,
-    tool_calls,
-    tool_results,
-)
+from context_compaction.messages import model, placeholders
 from context_compaction.messages.names import kind_of, names_in
 from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
 
@@ -145,50 +127,54 @@ class Digest:
     hidden: list[str] = field(default_factory=list[str])
     artifacts: list[Artifact] = field(default_factory=list[Artifact])
 
-    def as_json(self) -> JsonObject:
+    def as_json(self) -> model.JsonObject:
         """Return the digest for a receipt."""
-        fields: JsonObject = json.loads(json.dumps(asdict(self)))
+        fields: model.JsonObject = json.loads(json.dumps(asdict(self)))
         files = {name: fields.pop(name) for name in ("read", "written", "edited", "deleted")}
         return {"files": files, **fields}
 
 
-def digest(messages: Messages) -> Digest:
+def digest(messages: model.Messages) -> Digest:
     """Return the inventory of `messages`, without calls that cannot be read."""
     messages = with_unique_call_ids(messages)
     calls = index_calls(messages).calls
-    results = {result.call_id: result for message in messages for result in tool_results(message)}
+    results = {
+        result.call_id: result for message in messages for result in model.tool_results(message)
+    }
     inventory = Digest()
     for call in calls.values():
         try:
             _add_call(inventory, call, results.get(call.call_id), classify(call))
         except Exception:  # the arguments of a call may have any shape
-            _logger.exception("a call of %r is not in the digest", call.name[:SHOWN_CHARS])
+            _logger.exception("a call of %r is not in the digest", call.name[: model.SHOWN_CHARS])
     for message in messages:
         inventory.hidden += _hidden_by_host(message)
         for block in message.blocks:
-            if isinstance(block, Image | Document):
+            if isinstance(block, model.Image | model.Document):
                 inventory.artifacts.append(_artifact_of(block, "", "user", ()))
-            elif isinstance(block, ToolResult):
+            elif isinstance(block, model.ToolResult):
                 source = calls.get(block.call_id)
                 use = classify(source) if source else ToolUse("other")
                 inventory.artifacts += _artifacts_in(block, source, use)
                 if placeholders.is_placeholder(block):
-                    inventory.hidden.append(result_text(block))
+                    inventory.hidden.append(model.result_text(block))
     for name in ("read", "written", "edited", "deleted", "artifacts"):
         setattr(inventory, name, list(dict.fromkeys(getattr(inventory, name))))
     return inventory
 
 
-def _add_call(inventory: Digest, call: ToolCall, result: ToolResult | None, use: ToolUse) -> None:
+def _add_call(
+    inventory: Digest, call: model.ToolCall, result: model.ToolResult | None, use: ToolUse
+) -> None:
     line = _call_line(call, use)
     if result is None:
         inventory.in_flight.append(line)
     inventory.plan = plan_of(call) or inventory.plan
     failed = is_failed(result)
-    error = error_line(result_text(result)) if failed and result else ""
+    error = error_line(model.result_text(result)) if failed and result else ""
     paths = list(filter(None, [use.path, *(change.path for change in changes_of(call, use))]))
     if use.kind == "execute" and use.command:
-        inventory.runs.append(CommandRun(one_line(use.command), failed, error))
+        inventory.runs.append(CommandRun(model.one_line(use.command), failed, error))
         if not failed:
             effects = command_effects(call, use).effects
             inventory.deleted += [each.path for each in effects if isinstance(each, Deletes)]
@@ -205,18 +191,18 @@ def _add_call(inventory: Digest, call: ToolCall, result: ToolResult | None, use:
         inventory.other_calls[call.name] = inventory.other_calls.get(call.name, 0) + 1
 
 
-def _hidden_by_host(message: Message) -> Iterator[str]:
+def _hidden_by_host(message: model.Message) -> Iterator[str]:
     """Yield the replacement texts of a message or its blocks that the host marks as hidden."""
     for source in (message.source, *(block.source for block in message.blocks)):
         meta = (source or {}).get("meta")
-        if is_object(meta) and meta.get("hidden") is True:
+        if model.is_object(meta) and meta.get("hidden") is True:
             text = _first(meta, ("replacement_text", "replacement"))
-            yield one_line(text) or "hidden by the host, without a replacement text"
+            yield model.one_line(text) or "hidden by the host, without a replacement text"
 
 
-def _written_artifacts(call: ToolCall, paths: Sequence[str], line: str) -> Iterator[Artifact]:
+def _written_artifacts(call: model.ToolCall, paths: Sequence[str], line: str) -> Iterator[Artifact]:
     """Yield the pictures, pages and documents that a call writes; source code is no artifact."""
-    entries = named_arguments(call)
+    entries = model.named_arguments(call)
     given = _first(entries, _TYPE_KEYS)
     for path in paths:
         media_type = given or _ARTIFACT_TYPES.get(path.rpartition(".")[2].lower(), "")
@@ -224,19 +210,21 @@ def _written_artifacts(call: ToolCall, paths: Sequence[str], line: str) -> Itera
             yield _artifact(entries, path, media_type, "user", (line,))
 
 
-def _artifacts_in(result: ToolResult, call: ToolCall | None, use: ToolUse) -> Iterator[Artifact]:
+def _artifacts_in(
+    result: model.ToolResult, call: model.ToolCall | None, use: ToolUse
+) -> Iterator[Artifact]:
     sources = (_call_line(call, use),) if call else ()
     for part in result.content:
-        if isinstance(part, Image | Document):
+        if isinstance(part, model.Image | model.Document):
             yield _artifact_of(part, use.path or "", "model", sources)
-    text = result_text(result)
-    if not any(f'"{key}"' in text[:SEARCHED_CHARS] for key in _TYPE_KEYS):
+    text = model.result_text(result)
+    if not any(f'"{key}"' in text[: model.SEARCHED_CHARS] for key in _TYPE_KEYS):
         return
-    values: list[object] = [parsed_json(text, SEARCHED_CHARS)]
+    values: list[object] = [parsed_json(text, model.SEARCHED_CHARS)]
     for value in values:  # the list grows by the values inside
-        if is_list(value):
+        if model.is_list(value):
             values += value
-        elif is_object(value):
+        elif model.is_object(value):
             media_type, path = _first(value, _TYPE_KEYS), _first(value, _PATH_KEYS)
             if media_type and path:
                 yield _artifact(value, path, media_type, "model", sources)
@@ -244,11 +232,11 @@ def _artifacts_in(result: ToolResult, call: ToolCall | None, use: ToolUse) -> It
 
 
 def _artifact_of(
-    part: Image | Document, path: str, visibility: str, sources: tuple[str, ...]
+    part: model.Image | model.Document, path: str, visibility: str, sources: tuple[str, ...]
 ) -> Artifact:
     source = part.source or {}
     entries = dict(source)  # the entries of the objects in it come second
-    for inner in filter(is_object, source.values()):
+    for inner in filter(model.is_object, source.values()):
         entries = {**inner, **entries}
     url = part.url if part.url and not part.url.startswith("data:") else ""
     path = _first(entries, _PATH_KEYS) or path or url
@@ -256,23 +244,25 @@ def _artifact_of(
 
 
 def _artifact(
-    entries: JsonObject, path: str, media_type: str, visibility: str, sources: tuple[str, ...]
+    entries: model.JsonObject, path: str, media_type: str, visibility: str, sources: tuple[str, ...]
 ) -> Artifact:
-    given = next((entries[key] for key in _SOURCE_KEYS if is_list(entries.get(key))), None)
+    given = next((entries[key] for key in _SOURCE_KEYS if model.is_list(entries.get(key))), None)
     if given:
-        sources = tuple(one_line(json_line(item)) for item in given[:MAX_LISTED])
+        sources = tuple(model.one_line(json_line(item)) for item in given[:MAX_LISTED])
     visibility = _first(entries, ("visibility",)) or visibility
-    return Artifact(one_line(path), one_line(media_type), one_line(visibility), sources)
+    return Artifact(
+        model.one_line(path), model.one_line(media_type), model.one_line(visibility), sources
+    )
 
 
-def _first(entries: JsonObject, keys: Sequence[str]) -> str:
+def _first(entries: model.JsonObject, keys: Sequence[str]) -> str:
     """Return the first text under one of `keys` that is no data address; "" if none."""
     texts = (entries[key] for key in keys if isinstance(entries.get(key), str))
     return next((text for text in texts if text and not text.startswith("data:")), "")
 
 
-def _memory_read(call: str, result: ToolResult | None) -> MemoryRead:
-    text = result_text(result)[:SEARCHED_CHARS] if result else ""
+def _memory_read(call: str, result: model.ToolResult | None) -> MemoryRead:
+    text = model.result_text(result)[: model.SEARCHED_CHARS] if result else ""
     id_lists: list[str] = _TURN_IDS.findall(text)
     turns = (turn.strip('[]" \n') for ids in id_lists for turn in ids.split(","))
     paths = dict.fromkeys(name for name in names_in(text) if kind_of(name) == "path")
@@ -280,29 +270,29 @@ def _memory_read(call: str, result: ToolResult | None) -> MemoryRead:
     return MemoryRead(call, tuple(paths)[:MAX_LISTED], tuple(turn_ids)[:MAX_LISTED])
 
 
-def _call_line(call: ToolCall, use: ToolUse) -> str:
+def _call_line(call: model.ToolCall, use: ToolUse) -> str:
     """Return the beginning of a call on one line."""
     content = use.path or use.command
     if content is None:
-        content = arguments_line(named_arguments(call))
-    return one_line(f"{call.name}({content})")
+        content = arguments_line(model.named_arguments(call))
+    return model.one_line(f"{call.name}({content})")
 
 
-def plan_of(call: ToolCall) -> tuple[str, ...]:
+def plan_of(call: model.ToolCall) -> tuple[str, ...]:
     """Return the items of a todo list or plan that `call` writes, each as "[state] text"."""
     if not words_in_name(call.name) & _PLAN_WORDS:
         return ()
-    arguments = named_arguments(call)
+    arguments = model.named_arguments(call)
     for key in _PLAN_KEYS:
         items = arguments.get(key)
-        if is_list(items):
+        if model.is_list(items):
             return tuple(map(_plan_item, items))
         if isinstance(items, str) and items.strip():
             return tuple(line.strip() for line in items.splitlines() if line.strip())
     return ()
 
 
-def open_todos(messages: Messages) -> tuple[str, ...]:
+def open_todos(messages: model.Messages) -> tuple[str, ...]:
     """Return the open items of the newest todo list in `messages`.
 
     The list is in a call, or in a note that an earlier compaction added.
@@ -310,7 +300,7 @@ def open_todos(messages: Messages) -> tuple[str, ...]:
     for message in reversed(messages):
         if noted := placeholders.todos_in(message):
             return noted
-        for call in reversed(tool_calls(message)):
+        for call in reversed(model.tool_calls(message)):
             parts = [item.partition("] ") for item in plan_of(call) if item.startswith("[")]
             states = [
                 (state[1:].lower(), f"{state}{sign}{text}") for state, sign, text in parts if sign
@@ -321,8 +311,8 @@ def open_todos(messages: Messages) -> tuple[str, ...]:
 
 
 def _plan_item(item: Any) -> str:
-    if not is_object(item):
-        return one_line(json_line(item))
+    if not model.is_object(item):
+        return model.one_line(json_line(item))
     text = next((item[k] for k in ("content", "step", "text", "title", "task") if k in item), "")
     state = item.get("status") or item.get("state")
-    return one_line(f"[{json_line(state)}] {json_line(text)}" if state else json_line(text))
+    return model.one_line(f"[{json_line(state)}] {json_line(text)}" if state else json_line(text))

@@ -14,31 +14,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from context_compaction.activity import outcome
-from context_compaction.activity.calls import (
-    Deletes,
-    FileChange,
-    ToolUse,
-    arguments_by_name,
-    changes_of,
-    classify,
-    first_text,
-    has_drive,
-    is_absolute,
-    plain_path,
-)
+from context_compaction.activity import calls, outcome
 from context_compaction.activity.commands import EXPANDED, Effect, MayChange, Shows, command_effects
 from context_compaction.activity.known_file import FAST_CHARS, Budget, BudgetSpentError, KnownFile
-from context_compaction.messages import placeholders
-from context_compaction.messages.model import (
-    Message,
-    Messages,
-    Text,
-    ToolCall,
-    ToolResult,
-    is_synthetic_result,
-    result_text,
-)
+from context_compaction.messages import model, placeholders
 from context_compaction.messages.names import pieces_of
 from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
 from context_compaction.redaction import redact
@@ -123,7 +102,7 @@ def without_secrets(path: str, text: str) -> str:
 
 
 def follow_files(
-    messages: Messages,
+    messages: model.Messages,
     extra_kinds: Mapping[str, str] | None = None,
     *,
     work_chars: int = WORK_CHARS,
@@ -165,10 +144,10 @@ class _Walk:
     """
 
     def __init__(
-        self, messages: Messages, extra_kinds: Mapping[str, str] | None, budget: Budget
+        self, messages: model.Messages, extra_kinds: Mapping[str, str] | None, budget: Budget
     ) -> None:
         """Pair calls with results, and find the folder where relative paths start."""
-        self.messages: Messages = with_unique_call_ids(messages)
+        self.messages: model.Messages = with_unique_call_ids(messages)
         self.position = -1
         self.files: dict[str, KnownFile] = {}
         self._kinds = extra_kinds
@@ -186,14 +165,14 @@ class _Walk:
         paths: set[str] = set()
         entered: Counter[str] = Counter()
         for call in self._index.calls.values():
-            use = classify(call, self._kinds)
+            use = calls.classify(call, self._kinds)
             if use.path and use.kind in _FILE_KINDS and len(use.path) <= 1_000:
                 paths.add(use.path)
             elif use.command:
                 folder = _given_folder(call) or command_effects(call, use).folder or ""
-                if is_absolute(folder):
-                    entered[plain_path(folder)] += 1
-        relative = {path for path in paths if not is_absolute(path) and "/" in path}
+                if calls.is_absolute(folder):
+                    entered[calls.plain_path(folder)] += 1
+        relative = {path for path in paths if not calls.is_absolute(path) and "/" in path}
         votes: Counter[str] = Counter()
         for path in paths - relative if relative else ():
             # Each end of an absolute path may be one of the relative paths.
@@ -205,7 +184,7 @@ class _Walk:
         top, count = votes.most_common(1)[0] if votes else ("", 0)
         return top if 2 * count > votes.total() else ""
 
-    def take(self, message: Message) -> None:
+    def take(self, message: model.Message) -> None:
         """Take one message.
 
         Raises:
@@ -215,17 +194,17 @@ class _Walk:
             self._take_restored(message)
         else:
             for block in message.blocks:
-                if isinstance(block, ToolCall) and block.call_id not in self._index.result_at:
-                    for change in changes_of(block, classify(block, self._kinds)):
+                if isinstance(block, model.ToolCall) and block.call_id not in self._index.result_at:
+                    for change in calls.changes_of(block, calls.classify(block, self._kinds)):
                         self.mark_unsure(self._known_at(change.path))
-                elif isinstance(block, ToolResult) and block.call_id in self._index.calls:
+                elif isinstance(block, model.ToolResult) and block.call_id in self._index.calls:
                     self._take_result(self._index.calls[block.call_id], block)
-                elif isinstance(block, Text) and message.role != "assistant":
+                elif isinstance(block, model.Text) and message.role != "assistant":
                     self._take_note(block.text)
 
-    def _take_restored(self, message: Message) -> None:
+    def _take_restored(self, message: model.Message) -> None:
         """Take files that an earlier compaction restored as their last known texts."""
-        text = "".join(block.text for block in message.blocks if isinstance(block, Text))
+        text = "".join(block.text for block in message.blocks if isinstance(block, model.Text))
         self._budget.spend(len(text))
         for match in placeholders.RESTORED_FILE.finditer(text):
             path = placeholders.restored_path(match)
@@ -244,10 +223,10 @@ class _Walk:
             self.mark_unsure(self._known_at(text[start:stop]))
             stop = text.find(_OUTSIDE_NOTE, stop + 1)
 
-    def _take_result(self, call: ToolCall, result: ToolResult) -> None:
-        use = classify(call, self._kinds)
-        text = result_text(result)
-        changes = changes_of(call, use)
+    def _take_result(self, call: model.ToolCall, result: model.ToolResult) -> None:
+        use = calls.classify(call, self._kinds)
+        text = model.result_text(result)
+        changes = calls.changes_of(call, use)
         if changes:
             self._take_changes(call, changes, result, text)
         elif use.command:
@@ -256,10 +235,14 @@ class _Walk:
             self._take_read(call, use.path, result, text)
 
     def _take_changes(
-        self, call: ToolCall, changes: Sequence[FileChange], result: ToolResult, text: str
+        self,
+        call: model.ToolCall,
+        changes: Sequence[calls.FileChange],
+        result: model.ToolResult,
+        text: str,
     ) -> None:
         folder = _given_folder(call) or ""
-        is_shown = not (is_synthetic_result(result) or placeholders.seems_placeholder(result))
+        is_shown = not (model.is_synthetic_result(result) or placeholders.seems_placeholder(result))
         output, code = outcome.command_output(text)
         if result.is_error or code or outcome.is_unchanged(output):
             # A patch of several files may have changed some of them.
@@ -276,8 +259,10 @@ class _Walk:
             if not is_shown or code is None:
                 file.mark_unsure(self.position)
 
-    def _take_read(self, call: ToolCall, path: str, result: ToolResult, text: str) -> None:
-        if result.is_error or is_synthetic_result(result):
+    def _take_read(
+        self, call: model.ToolCall, path: str, result: model.ToolResult, text: str
+    ) -> None:
+        if result.is_error or model.is_synthetic_result(result):
             return
         if outcome.begins_with_failure(text) and text.count("\n") < 3:
             return
@@ -290,7 +275,9 @@ class _Walk:
         if lines is not None and lines.rows not in ((), ("",)):
             file.show(lines)
 
-    def _take_command(self, call: ToolCall, use: ToolUse, result: ToolResult, text: str) -> None:
+    def _take_command(
+        self, call: model.ToolCall, use: calls.ToolUse, result: model.ToolResult, text: str
+    ) -> None:
         output, code = outcome.command_output(text)
         effects = command_effects(call, use)
         self._budget.spend(len(use.command or "") + len(output) // FAST_CHARS)
@@ -334,7 +321,7 @@ class _Walk:
             self.mark_unsure(files)
             return
         files, is_certain = self._files_in(effect.path, folders)
-        if isinstance(effect, Deletes):
+        if isinstance(effect, calls.Deletes):
             files += [inner for file in files for inner in self._inside(file.path.strip("/"))]
         for file in files:
             if succeeded and is_certain:
@@ -344,7 +331,7 @@ class _Walk:
 
     def _may_concern(self, may_change: MayChange) -> Iterable[KnownFile]:
         """Return the known files that a command may have changed."""
-        names = [posixpath.basename(plain_path(word)).casefold() for word in may_change.words]
+        names = [posixpath.basename(calls.plain_path(word)).casefold() for word in may_change.words]
         # Folders are ignored, because a program that copies writes a file with an equal name.
         named = [file for name in names for file in self._by_name.get(name, ())]
         self._budget.spend(FAST_CHARS * len(named))
@@ -374,7 +361,9 @@ class _Walk:
         key = self._key(path, folder)
         file = self.files.get(key)
         if file is None:
-            plain = plain_path(path if is_absolute(path) else posixpath.join(folder, path))
+            plain = calls.plain_path(
+                path if calls.is_absolute(path) else posixpath.join(folder, path)
+            )
             file = self.files[key] = KnownFile(plain, self._budget)
             self._by_name[posixpath.basename(key).casefold()].append(file)
         return file
@@ -405,16 +394,16 @@ class _Walk:
 
     def _key(self, path: str, folder: str = "") -> str:
         """Return one name for a file, however its path is spelled."""
-        path = plain_path(path)
-        if not is_absolute(path):
-            if folder and not is_absolute(folder):
+        path = calls.plain_path(path)
+        if not calls.is_absolute(path):
+            if folder and not calls.is_absolute(folder):
                 folder = posixpath.join(self._top, folder)
-            path = plain_path(posixpath.join(folder or self._top, path))
+            path = calls.plain_path(posixpath.join(folder or self._top, path))
         # A shell on Windows writes D:/work as /d/work, /mnt/d/work or /cygdrive/d/work.
         below = path.removeprefix("/mnt").removeprefix("/cygdrive")
         if below[:1] == "/" and below[1:2].isalpha() and below[2:3] in ("", "/"):
-            path = plain_path(f"{below[1]}:{below[2:]}")
-        return path.casefold() if has_drive(path) else path
+            path = calls.plain_path(f"{below[1]}:{below[2:]}")
+        return path.casefold() if calls.has_drive(path) else path
 
 
 def _complains(output: str) -> bool:
@@ -422,6 +411,6 @@ def _complains(output: str) -> bool:
     return any(line.startswith(_COMPLAINTS) for line in output[-20_000:].split("\n"))
 
 
-def _given_folder(call: ToolCall) -> str | None:
+def _given_folder(call: model.ToolCall) -> str | None:
     """Return the folder that a call names for its command, or None."""
-    return first_text(arguments_by_name(call.arguments), _FOLDER_KEYS)
+    return calls.first_text(calls.arguments_by_name(call.arguments), _FOLDER_KEYS)

@@ -7,15 +7,7 @@ Blocks of server-side tools (`server_tool_use` and its results, `mcp_tool_use`, 
 from dataclasses import replace
 from typing import Any
 
-from context_compaction.formats.base import (
-    MessageFormat,
-    Node,
-    images_have,
-    object_arguments,
-    string_or_list,
-    text_or_none,
-    weigh_content,
-)
+from context_compaction.formats import base
 from context_compaction.messages import model
 from context_compaction.messages.tool_pairs import ProviderRules
 
@@ -44,13 +36,15 @@ _FOREIGN_FIELDS = {"tool_calls", "tool_call_id", "function_call", "parts", "stop
 
 def recognises(message: model.JsonObject) -> int:
     """Return how well a message fits; see `MessageFormat.recognises`."""
-    if text_or_none(message.get("role")) not in _ROLES or not _FOREIGN_FIELDS.isdisjoint(message):
+    if base.text_or_none(message.get("role")) not in _ROLES or not _FOREIGN_FIELDS.isdisjoint(
+        message
+    ):
         return 0
     content = message.get("content")
-    return weigh_content(content, "anthropic") if images_have("source", content) else 0
+    return base.weigh_content(content, "anthropic") if base.images_have("source", content) else 0
 
 
-def parse(message: Node) -> model.Message:
+def parse(message: base.Node) -> model.Message:
     """Parse one message; raises `InvalidMessageError`."""
     remedy = 'Give "user" or "assistant"; tool results are blocks of a user message.'
     role = message.role(_ROLES, remedy)
@@ -74,10 +68,10 @@ def _author(raw: model.JsonObject) -> model.Author | None:
     return "host" if is_marked or is_synthetic else None
 
 
-def _parse_block(block: Node) -> model.Block:
+def _parse_block(block: base.Node) -> model.Block:
     match kind := block.kind():
         case "thinking":
-            signature = text_or_none(block.raw.get("signature"))
+            signature = base.text_or_none(block.raw.get("signature"))
             return model.Thinking(block.text("thinking"), signature, source=block.raw)
         case "redacted_thinking":
             return model.Thinking("", block.text("data"), source=block.raw)
@@ -90,7 +84,7 @@ def _parse_block(block: Node) -> model.Block:
             return _parse_part(block, kind)
 
 
-def _parse_result(block: Node) -> model.ToolResult:
+def _parse_result(block: base.Node) -> model.ToolResult:
     call_id = block.name("tool_use_id", "Give the id of the tool_use block that it answers.")
     is_error = block.raw.get("is_error")
     if is_error is not None and not isinstance(is_error, bool):
@@ -100,14 +94,14 @@ def _parse_result(block: Node) -> model.ToolResult:
     return model.ToolResult(call_id, parts, bool(is_error), source=block.raw)
 
 
-def _parse_part(block: Node, kind: str) -> model.Part:
+def _parse_part(block: base.Node, kind: str) -> model.Part:
     if kind == "text":
         return model.Text(block.text("text"), source=block.raw)
     if kind not in {"image", "document"}:
         return model.Opaque(kind, block.raw)
     remedy = 'Give {"type": "base64", "media_type": "...", "data": "..."} or a url.'
     origin = block.object("source", remedy)
-    media_type = text_or_none(origin.raw.get("media_type")) or "application/pdf"
+    media_type = base.text_or_none(origin.raw.get("media_type")) or "application/pdf"
     match kind, origin.raw.get("type"):
         case "image", "base64":
             media_type = origin.text("media_type")
@@ -128,7 +122,7 @@ def render_edited(message: model.Message) -> list[model.JsonObject]:
     """Render a copy of the host's object with the edits, or a new object."""
     role = "assistant" if message.role == "assistant" else "user"
     source = message.source or {"role": role}
-    content = string_or_list(message.blocks, source.get("content"), _changes)
+    content = base.string_or_list(message.blocks, source.get("content"), _changes)
     return [{**source, "content": content}]
 
 
@@ -146,7 +140,7 @@ def _changes(block: model.Block) -> model.JsonObject:
             return {"type": kind, "source": _media_source(block)}
         case model.ToolCall():
             named = {"type": "tool_use", "id": block.call_id, "name": block.name}
-            return {**named, "input": object_arguments(block)}
+            return {**named, "input": base.object_arguments(block)}
         case model.ToolResult():
             return _result_changes(block)
         case model.Opaque():
@@ -169,10 +163,10 @@ def _media_source(block: model.Image | model.Document) -> model.JsonObject:
 def _result_changes(block: model.ToolResult) -> model.JsonObject:
     source = block.source or {}
     changes: dict[str, Any] = {"type": "tool_result", "tool_use_id": block.call_id}
-    changes["content"] = string_or_list(block.content, source.get("content"), _changes)
+    changes["content"] = base.string_or_list(block.content, source.get("content"), _changes)
     if block.is_error or "is_error" in source:
         changes["is_error"] = block.is_error
     return changes
 
 
-FORMAT = MessageFormat("anthropic", RULES, recognises, parse, render_edited, "beside")
+FORMAT = base.MessageFormat("anthropic", RULES, recognises, parse, render_edited, "beside")

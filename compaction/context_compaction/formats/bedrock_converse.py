@@ -9,19 +9,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 
-from context_compaction.formats import anthropic
-from context_compaction.formats.base import (
-    UNKNOWN_FILE,
-    MessageFormat,
-    Node,
-    describe_media,
-    dumps,
-    list_or_none,
-    object_arguments,
-    object_or_none,
-    objects_in,
-    text_or_none,
-)
+from context_compaction.formats import anthropic, base
 from context_compaction.messages import model
 from context_compaction.messages.raw import CACHE_POINT, cache_points
 
@@ -65,12 +53,14 @@ _BYTES_REMEDY = "Give base64 text as the HTTP API has it: base64.b64encode(data)
 
 def recognises(message: model.JsonObject) -> int:
     """Return how well a message fits; see `MessageFormat.recognises`."""
-    if text_or_none(message.get("role")) not in _ROLES or not _FOREIGN_FIELDS.isdisjoint(message):
+    if base.text_or_none(message.get("role")) not in _ROLES or not _FOREIGN_FIELDS.isdisjoint(
+        message
+    ):
         return 0
-    blocks = list_or_none(message.get("content"))
+    blocks = base.list_or_none(message.get("content"))
     if blocks is None:
         return 0
-    weights = [_weigh(object_or_none(block) or {}) for block in blocks]
+    weights = [_weigh(base.object_or_none(block) or {}) for block in blocks]
     # An unknown block decides nothing, because the API gets new kinds every year.
     return 0 if 0 in weights else max(weights, default=1)
 
@@ -92,7 +82,7 @@ def _kind_of(block: model.JsonObject) -> str | None:
     return next((key for key in block if key in _KINDS), next(iter(block), None))
 
 
-def parse(message: Node) -> model.Message:
+def parse(message: base.Node) -> model.Message:
     """Parse one message; raises `InvalidMessageError`."""
     role = message.role(_ROLES, 'Give "user" or "assistant"; the system prompt has its own field.')
     parsed = map(_parse_block, message.objects("content", _CONTENT_REMEDY))
@@ -100,7 +90,7 @@ def parse(message: Node) -> model.Message:
     return model.Message(role, blocks, source=message.raw, index=message.index)
 
 
-def _parse_block(block: Node) -> model.Block | None:
+def _parse_block(block: base.Node) -> model.Block | None:
     """Parse a block; returns None for a cache point."""
     kind = _kind_of(block.raw)
     if kind is None:
@@ -111,59 +101,63 @@ def _parse_block(block: Node) -> model.Block | None:
     if kind == "text":
         return model.Text(block.text("text"), source=block.raw)
     if kind == "json":
-        return model.Text(dumps(block.raw["json"]), source=block.raw)
+        return model.Text(base.dumps(block.raw["json"]), source=block.raw)
     read = _READERS.get(kind)
     parsed = read(block.object(kind), block.raw) if read else None
     return parsed or model.Opaque(kind, block.raw)
 
 
-def _parse_guarded(holder: Node, source: model.JsonObject) -> model.Text | None:
+def _parse_guarded(holder: base.Node, source: model.JsonObject) -> model.Text | None:
     """Parse content for a guardrail, whose text is the user's; None for other content."""
-    is_text = object_or_none(holder.raw.get("text")) is not None
+    is_text = base.object_or_none(holder.raw.get("text")) is not None
     return model.Text(holder.object("text").text("text"), source=source) if is_text else None
 
 
-def _parse_cited(holder: Node, source: model.JsonObject) -> model.Text:
-    pieces = objects_in(holder.raw.get("content"))
-    return model.Text("".join(text_or_none(p.get("text")) or "" for p in pieces), source=source)
+def _parse_cited(holder: base.Node, source: model.JsonObject) -> model.Text:
+    pieces = base.objects_in(holder.raw.get("content"))
+    return model.Text(
+        "".join(base.text_or_none(p.get("text")) or "" for p in pieces), source=source
+    )
 
 
-def _parse_reasoning(holder: Node, source: model.JsonObject) -> model.Thinking | None:
+def _parse_reasoning(holder: base.Node, source: model.JsonObject) -> model.Thinking | None:
     if "redactedContent" in holder.raw:
         return model.Thinking("", holder.text("redactedContent", _BYTES_REMEDY), source=source)
-    if object_or_none(holder.raw.get("reasoningText")) is None:
+    if base.object_or_none(holder.raw.get("reasoningText")) is None:
         return None
     reasoning = holder.object("reasoningText")
-    signature = text_or_none(reasoning.raw.get("signature"))
+    signature = base.text_or_none(reasoning.raw.get("signature"))
     return model.Thinking(reasoning.text("text"), signature, source=source)
 
 
-def _parse_media(holder: Node, source: model.JsonObject) -> model.Image | model.Document | None:
+def _parse_media(
+    holder: base.Node, source: model.JsonObject
+) -> model.Image | model.Document | None:
     remedy = 'Give {"bytes": "..."} in base64, or {"s3Location": {"uri": "s3://..."}}.'
     origin = holder.object("source", remedy)
     data = origin.text("bytes", _BYTES_REMEDY) if "bytes" in origin.raw else None
     has_url = data is None and "s3Location" in origin.raw
     url = origin.object("s3Location", remedy).text("uri") if has_url else None
-    kind, name = _kind_of(source) or "", text_or_none(holder.raw.get("format"))
-    text = text_or_none(origin.raw.get("text")) if kind != "image" else None
+    kind, name = _kind_of(source) or "", base.text_or_none(holder.raw.get("format"))
+    text = base.text_or_none(origin.raw.get("text")) if kind != "image" else None
     if data is None and url is None and text is None:
         return None
     if kind == "image":
         return model.Image(f"image/{name or '*'}", data=data, url=url, source=source)
     media_type = f"{kind}/{_VIDEO_FORMATS.get(name or '*', name or '*')}"
     if kind == "document":
-        media_type = _DOCUMENT_TYPES.get(name or "txt", UNKNOWN_FILE)
+        media_type = _DOCUMENT_TYPES.get(name or "txt", base.UNKNOWN_FILE)
     return model.Document(media_type, data=data, url=url, text=text, source=source)
 
 
-def _parse_call(holder: Node, source: model.JsonObject) -> model.ToolCall | None:
+def _parse_call(holder: base.Node, source: model.JsonObject) -> model.ToolCall | None:
     if "type" in holder.raw:  # A server tool
         return None
     arguments = holder.raw.get("input", {})
     return model.ToolCall(holder.name("toolUseId"), holder.name("name"), arguments, source=source)
 
 
-def _parse_result(holder: Node, source: model.JsonObject) -> model.ToolResult | None:
+def _parse_result(holder: base.Node, source: model.JsonObject) -> model.ToolResult | None:
     if "type" in holder.raw:
         return None
     call_id = holder.name("toolUseId", "Give the id of the toolUse block that it answers.")
@@ -172,7 +166,7 @@ def _parse_result(holder: Node, source: model.JsonObject) -> model.ToolResult | 
     return model.ToolResult(call_id, content, holder.raw.get("status") == "error", source=source)
 
 
-_READERS: dict[str, Callable[[Node, model.JsonObject], model.Block | None]] = {
+_READERS: dict[str, Callable[[base.Node, model.JsonObject], model.Block | None]] = {
     "guardContent": _parse_guarded,
     "citationsContent": _parse_cited,
     "reasoningContent": _parse_reasoning,
@@ -234,7 +228,7 @@ def _source_field(block: model.Block, kind: str) -> model.JsonObject:
 
 def _render_text(block: model.Text) -> model.JsonObject:
     source = block.source or {}
-    guarded = object_or_none(source.get("guardContent"))
+    guarded = base.object_or_none(source.get("guardContent"))
     if guarded is not None:
         content = {**guarded["text"], "text": block.text}
         return {**source, "guardContent": {**guarded, "text": content}}
@@ -258,7 +252,7 @@ def _render_media(block: model.Image | model.Document) -> model.JsonObject:
         return {"text": block.text}
     kind, form = _kind_and_format(block)
     if form is None or (block.url is not None and not block.url.startswith("s3://")):
-        return {"text": describe_media(block)}
+        return {"text": base.describe_media(block)}
     data = block.data or ""
     is_url = block.url is not None
     origin: model.JsonObject = {"s3Location": {"uri": block.url}} if is_url else {"bytes": data}
@@ -284,7 +278,7 @@ def _kind_and_format(block: model.Image | model.Document) -> tuple[str, str | No
 
 
 def _call_changes(call: model.ToolCall) -> model.JsonObject:
-    return {"toolUseId": call.call_id, "name": call.name, "input": object_arguments(call)}
+    return {"toolUseId": call.call_id, "name": call.name, "input": base.object_arguments(call)}
 
 
 def _result_changes(result: model.ToolResult) -> model.JsonObject:
@@ -297,4 +291,4 @@ def _result_changes(result: model.ToolResult) -> model.JsonObject:
     return changes
 
 
-FORMAT = MessageFormat("bedrock-converse", RULES, recognises, parse, render_edited, "beside")
+FORMAT = base.MessageFormat("bedrock-converse", RULES, recognises, parse, render_edited, "beside")

@@ -16,8 +16,6 @@ from context_compaction.formats import MessageFormat, format_named
 from context_compaction.formats.base import describe_media, dumps, host_id, object_or_none
 from context_compaction.messages import model
 
-__all__ = ["convert", "split_system"]
-
 # The characters that Anthropic does not allow in an ID, and the length that OpenAI Chat allows.
 _ILLEGAL_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _ID_CHARS = 40

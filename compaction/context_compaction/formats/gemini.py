@@ -4,20 +4,7 @@ Fields are parsed in camelCase (REST) and snake_case (the Python SDK). An edited
 spelling, and a new part is in camelCase. `base.link` gives IDs to calls without one.
 """
 
-from context_compaction.formats.base import (
-    UNKNOWN_FILE,
-    MessageFormat,
-    Node,
-    dumps,
-    is_generated,
-    link,
-    name_of,
-    object_arguments,
-    object_or_none,
-    objects_in,
-    render_block,
-    text_or_none,
-)
+from context_compaction.formats import base
 from context_compaction.messages import model
 from context_compaction.messages.tool_pairs import ProviderRules
 
@@ -60,15 +47,15 @@ _OUTPUT_KEYS = ("output", "result", "content", "error")
 def recognises(message: model.JsonObject) -> int:
     """Return how well a message fits; see `MessageFormat.recognises`."""
     role = message.get("role")
-    if (role is not None and text_or_none(role) not in _ROLES) or "content" in message:
+    if (role is not None and base.text_or_none(role) not in _ROLES) or "content" in message:
         return 0
     if "parts" not in message:
         return 1 if role == "model" else 0
-    has_known_part = any(_kind_of(part) in _KINDS for part in objects_in(message["parts"]))
+    has_known_part = any(_kind_of(part) in _KINDS for part in base.objects_in(message["parts"]))
     return 2 if role is not None or has_known_part else 0
 
 
-def parse(message: Node) -> model.Message:
+def parse(message: base.Node) -> model.Message:
     """Parse one content; raises `InvalidMessageError`."""
     raw = message.raw
     has_role = raw.get("role") is not None
@@ -82,7 +69,7 @@ def parse(message: Node) -> model.Message:
     return model.Message(role, blocks, source=raw, index=message.index)
 
 
-def _parse_part(part: Node) -> model.Block:
+def _parse_part(part: base.Node) -> model.Block:
     kind = _kind_of(part.raw)
     if kind is None:
         part.refuse("the part is an empty object", 'Give a part such as {"text": "..."}.')
@@ -92,7 +79,7 @@ def _parse_part(part: Node) -> model.Block:
     part.where = f"{part.where} ({key})"
     if kind == "text":
         text = part.text("text")
-        signature = text_or_none(part.raw.get(_spelling(part.raw, "thoughtSignature")))
+        signature = base.text_or_none(part.raw.get(_spelling(part.raw, "thoughtSignature")))
         is_thought = part.raw.get("thought")
         return (
             model.Thinking(text, signature, part.raw) if is_thought else model.Text(text, part.raw)
@@ -123,11 +110,11 @@ def _spelling(holder: model.JsonObject, name: str) -> str:
     return snake if snake in holder else name
 
 
-def _id_of(holder: Node) -> str:
+def _id_of(holder: base.Node) -> str:
     return "" if holder.raw.get("id") is None else holder.text("id")
 
 
-def _parse_response(part: model.JsonObject, holder: Node) -> model.ToolResult:
+def _parse_response(part: model.JsonObject, holder: base.Node) -> model.ToolResult:
     name = holder.name("name", "Give the name of the function that ran.")
     has_response = holder.raw.get("response") is not None
     remedy = 'Give an object such as {"output": "..."}.'
@@ -135,7 +122,7 @@ def _parse_response(part: model.JsonObject, holder: Node) -> model.ToolResult:
     content: list[model.Part] = []
     if response:
         key = _output_key(response)
-        content.append(model.Text(dumps(response) if key is None else response[key]))
+        content.append(model.Text(base.dumps(response) if key is None else response[key]))
     if isinstance(holder.raw.get("parts"), list):
         parts = map(_parse_part, holder.objects("parts", ""))
         content += [part for part in parts if isinstance(part, model.Part)]
@@ -150,12 +137,14 @@ def _output_key(response: model.JsonObject) -> str | None:
     return key if is_text else None
 
 
-def _parse_media(part: model.JsonObject, holder: Node, kind: str) -> model.Image | model.Document:
+def _parse_media(
+    part: model.JsonObject, holder: base.Node, kind: str
+) -> model.Image | model.Document:
     type_key, url_key = _spelling(holder.raw, "mimeType"), _spelling(holder.raw, "fileUri")
     if kind == "inlineData":
         media_type, data, url = holder.text(type_key), holder.text("data"), None
     else:
-        media_type = text_or_none(holder.raw.get(type_key)) or UNKNOWN_FILE
+        media_type = base.text_or_none(holder.raw.get(type_key)) or base.UNKNOWN_FILE
         data, url = None, holder.text(url_key)
     media = model.Image if media_type.startswith("image/") else model.Document
     return media(media_type, data=data, url=url, source=part)
@@ -180,7 +169,7 @@ def _render_part(block: model.Block) -> model.JsonObject:
     if isinstance(block, model.Image | model.Document):
         is_edited = block.edited or block.source is None
         return _render_media(block) if is_edited else block.source or {}
-    return render_block(block, _changes)
+    return base.render_block(block, _changes)
 
 
 def _changes(
@@ -213,8 +202,8 @@ def _render_media(block: model.Image | model.Document) -> model.JsonObject:
 def _call_changes(call: model.ToolCall) -> model.JsonObject:
     source = call.source or {}
     key = _spelling(source, "functionCall")
-    changes: model.JsonObject = {"name": call.name, "args": object_arguments(call)}
-    if not is_generated(call.call_id):
+    changes: model.JsonObject = {"name": call.name, "args": base.object_arguments(call)}
+    if not base.is_generated(call.call_id):
         changes["id"] = call.call_id
     return {key: {**source.get(key, {}), **changes}}
 
@@ -223,15 +212,19 @@ def _response_changes(result: model.ToolResult) -> model.JsonObject:
     source = result.source or {}
     key = _spelling(source, "functionResponse")
     holder: model.JsonObject = source.get(key, {})
-    before = object_or_none(holder.get("response")) or {}
+    before = base.object_or_none(holder.get("response")) or {}
     output_key = _output_key(before) or ("error" if result.is_error else "output")
     text = "\n".join(
-        part.text if isinstance(part, model.Text) else dumps(part.source)
+        part.text if isinstance(part, model.Text) else base.dumps(part.source)
         for part in result.content
         if isinstance(part, model.Text | model.Opaque)
     )
-    changed: model.JsonObject = {"name": name_of(result), **holder, "response": {output_key: text}}
-    if result.source is None and not is_generated(result.call_id):
+    changed: model.JsonObject = {
+        "name": base.name_of(result),
+        **holder,
+        "response": {output_key: text},
+    }
+    if result.source is None and not base.is_generated(result.call_id):
         changed["id"] = result.call_id
     if changed.pop("parts", None) is not None:
         media = (part for part in result.content if isinstance(part, model.Image | model.Document))
@@ -241,4 +234,4 @@ def _response_changes(result: model.ToolResult) -> model.JsonObject:
     return {key: changed}
 
 
-FORMAT = MessageFormat("gemini", RULES, recognises, parse, render_edited, "beside", link)
+FORMAT = base.MessageFormat("gemini", RULES, recognises, parse, render_edited, "beside", base.link)

@@ -10,8 +10,8 @@ import zstandard
 from context_compaction import formats
 from context_compaction.errors import UnknownFormatError
 from context_compaction.formats.convert import convert
+from context_compaction.formats.session_files.model import Conversation
 from context_compaction.formats.session_files.read import (
-    Conversation,
     parse_file,
     read_conversation,
 )

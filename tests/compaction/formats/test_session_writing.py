@@ -11,10 +11,11 @@ from context_compaction.archive.local.archive import open_archive
 from context_compaction.formats import parse
 from context_compaction.formats.session_files.hosts import HISTORY_READERS, WRITERS
 from context_compaction.formats.session_files.model import (
+    Conversation,
     NewSession,
     Row,
 )
-from context_compaction.formats.session_files.read import Conversation, parse_file
+from context_compaction.formats.session_files.read import parse_file
 from context_compaction.messages.model import (
     JsonObject,
     Messages,

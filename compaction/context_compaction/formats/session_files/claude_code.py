@@ -11,7 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from context_compaction.formats.anthropic import HOST_MARKS, SYNTHETIC_MODEL
-from context_compaction.formats.base import list_or_none, object_or_none, objects_in, text_or_none
+from context_compaction.formats.base import (
+    list_or_none,
+    object_or_none,
+    objects_in,
+    plain_text,
+    text_or_none,
+)
 from context_compaction.formats.session_files.model import (
     MARK,
     MAX_BRANCHES,
@@ -26,7 +32,6 @@ from context_compaction.formats.session_files.model import (
     last_text,
     missing_fields,
     origin_of,
-    plain_text,
 )
 from context_compaction.messages.model import JsonObject
 

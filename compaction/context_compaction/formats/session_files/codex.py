@@ -4,21 +4,14 @@ from collections.abc import Sequence
 
 from context_compaction.errors import InvalidMessageError
 from context_compaction.formats import parse_message
-from context_compaction.formats.base import list_or_none, object_or_none, objects_in, text_or_none
-from context_compaction.formats.session_files.model import (
-    MARK,
-    MAX_BRANCHES,
-    Entry,
-    NewSession,
-    Row,
-    Session,
-    content_in_blocks,
-    histories_of,
-    nonempty_text,
-    origin_of,
+from context_compaction.formats.base import (
+    list_or_none,
+    object_or_none,
+    objects_in,
     plain_text,
-    text_of_row,
+    text_or_none,
 )
+from context_compaction.formats.session_files import model
 from context_compaction.messages.model import JsonObject
 from context_compaction.messages.speakers import user_text
 
@@ -32,7 +25,7 @@ def is_row(value: JsonObject) -> bool:
     return is_typed or "record_type" in value or ("instructions" in value and "id" in value)
 
 
-def read(rows: Sequence[Row]) -> Session:
+def read(rows: Sequence[model.Row]) -> model.Session:
     """Return the Responses items of the live branch; rollouts of 2025 have them without a wrapper.
 
     A compaction writes the items that replace earlier items. If the file has only its summary, the
@@ -42,18 +35,18 @@ def read(rows: Sequence[Row]) -> Session:
     about = _about(rows)
     instructions = about.get("base_instructions") or about.get("instructions")
     holder = object_or_none(instructions) or {"text": instructions}
-    return Session(
+    return model.Session(
         kind="codex",
         format="openai-responses",
         entries=tuple(_entries(rows)),
-        session_id=origin_of(rows) or nonempty_text(about.get("id")),
-        cwd=nonempty_text(about.get("cwd")),
-        model=nonempty_text(about.get("model")),
-        system=nonempty_text(holder.get("text")),
+        session_id=model.origin_of(rows) or model.nonempty_text(about.get("id")),
+        cwd=model.nonempty_text(about.get("cwd")),
+        model=model.nonempty_text(about.get("model")),
+        system=model.nonempty_text(holder.get("text")),
     )
 
 
-def _about(rows: Sequence[Row]) -> JsonObject:
+def _about(rows: Sequence[model.Row]) -> JsonObject:
     """Return the fields that describe the session."""
     about: JsonObject = {}
     for row in rows:
@@ -67,11 +60,11 @@ def _about(rows: Sequence[Row]) -> JsonObject:
     return about
 
 
-def _entries(rows: Sequence[Row]) -> list[Entry]:
+def _entries(rows: Sequence[model.Row]) -> list[model.Entry]:
     """Return the items of the live branch."""
     if _has_only_events(rows):
         return [row.entry(item) for row in rows if (item := _item_of_event(row))]
-    entries: list[Entry] = []
+    entries: list[model.Entry] = []
     for row in rows:
         if row.kind == "response_item":
             entries.append(row.entry(row.original_message("payload") or row.value))
@@ -84,12 +77,12 @@ def _entries(rows: Sequence[Row]) -> list[Entry]:
     return entries
 
 
-def _is_unwrapped_item(row: Row) -> bool:
+def _is_unwrapped_item(row: model.Row) -> bool:
     """Whether the row is an item without a wrapper; newer rows of other types have a payload."""
     return row.kind not in {*_ROW_TYPES, None} and "payload" not in row.value
 
 
-def read_histories(rows: Sequence[Row], from_start: bool) -> list[Session]:
+def read_histories(rows: Sequence[model.Row], from_start: bool) -> list[model.Session]:
     """Return the histories in rows of a file.
 
     Args:
@@ -99,7 +92,7 @@ def read_histories(rows: Sequence[Row], from_start: bool) -> list[Session]:
     """
     starts = [index for index, row in enumerate(rows) if row.kind == "compacted"]
     parent = _parent_session(rows) if from_start else None
-    histories: list[Session] = []
+    histories: list[model.Session] = []
     for start, stop in zip([0, *starts], [*starts, len(rows)], strict=True):
         part = list(rows[start:stop])
         if not part:
@@ -107,30 +100,34 @@ def read_histories(rows: Sequence[Row], from_start: bool) -> list[Session]:
         if _lacks_replacement(part[0]):
             part = [*_live_user_rows(rows[:start]), *part]
         is_new_start = from_start or start in starts
-        histories += histories_of(
+        histories += model.histories_of(
             _branches(part), read, is_new_start=is_new_start, parent_session_id=parent
         )
     return histories
 
 
-def needs_earlier_rows(rows: Sequence[Row]) -> bool:
+def needs_earlier_rows(rows: Sequence[model.Row]) -> bool:
     """Whether rows from the middle of a file depend on rows before them."""
     depends = any(_lacks_replacement(row) or _rollback_turns(row) for row in rows)
     return depends or _has_only_events(rows)
 
 
-def _lacks_replacement(row: Row) -> bool:
+def _lacks_replacement(row: model.Row) -> bool:
     """Whether the row is a compaction that did not record the items after it."""
     history = row.object("payload").get("replacement_history")
     return row.kind == "compacted" and not isinstance(history, list)
 
 
-def _compacted(payload: JsonObject, entries: list[Entry], row: Row) -> list[Entry]:
+def _compacted(
+    payload: JsonObject, entries: list[model.Entry], row: model.Row
+) -> list[model.Entry]:
     """Return the entries after the compaction in `row`."""
     history = list_or_none(payload.get("replacement_history"))
     if history is not None:
         return [row.entry(object_or_none(item) or {"item": item}) for item in history]
-    text = nonempty_text(payload.get("message")) or plain_text(payload or row.value.get("payload"))
+    text = model.nonempty_text(payload.get("message")) or plain_text(
+        payload or row.value.get("payload")
+    )
     user_entries = (entry for entry in entries if entry.raw.get("role") == "user")
     return [*user_entries, row.entry(_message("user", text))]
 
@@ -140,7 +137,7 @@ def _message(role: str, text: str) -> JsonObject:
     return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
 
 
-def _has_only_events(rows: Sequence[Row]) -> bool:
+def _has_only_events(rows: Sequence[model.Row]) -> bool:
     """Whether rows have texts in events and no item of the conversation."""
     has_items = any(
         row.kind in {"response_item", "compacted"} or _is_unwrapped_item(row) for row in rows
@@ -148,28 +145,28 @@ def _has_only_events(rows: Sequence[Row]) -> bool:
     return not has_items and any(_item_of_event(row) for row in rows)
 
 
-def _item_of_event(row: Row) -> JsonObject | None:
+def _item_of_event(row: model.Row) -> JsonObject | None:
     """Return the Responses item with the text of an event; None if it has no text."""
     payload = row.object("payload")
     kind = text_or_none(payload.get("type")) or ""
     if row.kind != "event_msg":
         return None
-    message = nonempty_text(payload.get("message"))
+    message = model.nonempty_text(payload.get("message"))
     if message and kind in _EVENT_ROLES:
         return _message(_EVENT_ROLES[kind], message)
-    text = text_of_row(row)
+    text = model.text_of_row(row)
     return _message("developer", text) if text else None
 
 
-def _branches(rows: list[Row]) -> list[list[Row]]:
+def _branches(rows: list[model.Row]) -> list[list[model.Row]]:
     """Return the rows up to each rollback, and all rows last."""
     cuts = [index for index, row in enumerate(rows) if _rollback_turns(row)]
-    if len(cuts) > MAX_BRANCHES:
+    if len(cuts) > model.MAX_BRANCHES:
         return [[row for row in rows if not _rollback_turns(row)], rows]
     return [*(rows[:cut] for cut in cuts), rows]
 
 
-def _rollback_turns(row: Row) -> int:
+def _rollback_turns(row: model.Row) -> int:
     """Return how many turns the user took back in this row."""
     payload = row.object("payload")
     turns = payload.get("num_turns")
@@ -177,7 +174,7 @@ def _rollback_turns(row: Row) -> int:
     return turns if is_rollback and isinstance(turns, int) and turns > 0 else 0
 
 
-def _without_turns(entries: list[Entry], turns: int) -> list[Entry]:
+def _without_turns(entries: list[model.Entry], turns: int) -> list[model.Entry]:
     """Return the entries before the last `turns` turns; entries before the first turn stay."""
     starts = [index for index, entry in enumerate(entries) if _is_typed(entry.raw)]
     return entries[: starts[-turns:][0]] if starts else entries
@@ -193,7 +190,7 @@ def _is_typed(item: JsonObject) -> bool:
         return False
 
 
-def _live_user_rows(rows: Sequence[Row]) -> list[Row]:
+def _live_user_rows(rows: Sequence[model.Row]) -> list[model.Row]:
     """Return the rows with messages of the user that were not rolled back."""
     lines = {entry.line for entry in read(rows).entries}
     return [
@@ -205,7 +202,7 @@ def _live_user_rows(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _parent_session(rows: Sequence[Row]) -> str | None:
+def _parent_session(rows: Sequence[model.Row]) -> str | None:
     """Return the session that started this one: Codex writes a sub-agent to a separate file."""
     # The first such row is the file's own. A fork repeats the row of its parent after it.
     payloads = (row.object("payload") for row in rows if row.kind == "session_meta")
@@ -217,7 +214,7 @@ def _parent_session(rows: Sequence[Row]) -> str | None:
     return parent if parent != meta.get("id") else None
 
 
-def write(messages: Sequence[JsonObject], session: NewSession) -> list[JsonObject]:
+def write(messages: Sequence[JsonObject], session: model.NewSession) -> list[JsonObject]:
     """Return the rows of a new file: its head, and one row for each item.
 
     Codex adds its instructions and environment itself, because no turn of this file has any.
@@ -236,7 +233,7 @@ def write(messages: Sequence[JsonObject], session: NewSession) -> list[JsonObjec
     def add_row(kind: str, payload: JsonObject, mark: JsonObject) -> None:
         # Each row has a different time, because equal adjacent lines count as one line.
         stamp = {"timestamp": session.timestamp(len(rows))}
-        rows.append({**stamp, "type": kind, "payload": payload, MARK: mark})
+        rows.append({**stamp, "type": kind, "payload": payload, model.MARK: mark})
 
     add_row("session_meta", head, origin)
     for item in messages:
@@ -253,7 +250,7 @@ def _message_fields(item: JsonObject) -> JsonObject:
     if "role" not in item or item.get("type", "message") != "message":
         return {}
     kind = "output_text" if item["role"] == "assistant" else "input_text"
-    return {"type": "message", **content_in_blocks(item, kind)}
+    return {"type": "message", **model.content_in_blocks(item, kind)}
 
 
 def _text_of_user(item: JsonObject) -> str | None:

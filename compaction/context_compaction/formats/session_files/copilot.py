@@ -3,13 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from context_compaction.formats.base import (
-    dumps,
-    list_or_none,
-    object_or_none,
-    objects_in,
-    text_or_none,
-)
+from context_compaction.formats import base
 from context_compaction.formats.session_files.model import (
     Entry,
     Row,
@@ -25,7 +19,7 @@ _EVENTS = ("session.", "system.", "user.", "assistant.", "tool.")
 
 def is_row(value: JsonObject) -> bool:
     """Whether only Copilot CLI writes such a row."""
-    return (text_or_none(value.get("type")) or "").startswith(_EVENTS) and "data" in value
+    return (base.text_or_none(value.get("type")) or "").startswith(_EVENTS) and "data" in value
 
 
 def read(rows: Sequence[Row]) -> Session:
@@ -54,7 +48,7 @@ def read(rows: Sequence[Row]) -> Session:
                 message = {"role": role, "content": data.get("content")}
             case "assistant.message":
                 message = _reply(data)
-                calls = objects_in((message or {}).get("tool_calls"))
+                calls = base.objects_in((message or {}).get("tool_calls"))
                 call_ids |= {str(call.get("id")) for call in calls}
             case "tool.execution_complete" if nonempty_text(data.get("toolCallId")) in call_ids:
                 message = _result(data)
@@ -70,7 +64,7 @@ def read(rows: Sequence[Row]) -> Session:
         format="openai-chat",
         entries=tuple(entries),
         session_id=first_text(about, "sessionId"),
-        cwd=first_text(objects_in([data.get("context") for data in about]), "cwd"),
+        cwd=first_text(base.objects_in([data.get("context") for data in about]), "cwd"),
         model=last_text(data.get("newModel") or data.get("model") for data in about),
         system=last_text(data.get("content") for row, data in main if row.kind == "system.message"),
         notes=notes,
@@ -81,7 +75,7 @@ def _reply(data: JsonObject) -> JsonObject | None:
     """Return the assistant's message; None if it says and calls nothing."""
     content = data.get("content") or None
     requests: Any = data.get("toolRequests") or []
-    if list_or_none(requests) is None:  # An unknown shape stays for `parse_entries`.
+    if base.list_or_none(requests) is None:  # An unknown shape stays for `parse_entries`.
         return {"role": "assistant", "content": content, "tool_calls": requests}
     calls = [_call(request) for request in requests]
     if calls:
@@ -90,18 +84,18 @@ def _reply(data: JsonObject) -> JsonObject | None:
 
 
 def _call(value: Any) -> Any:
-    request = object_or_none(value)
+    request = base.object_or_none(value)
     if request is None:
         return value
-    arguments = dumps(request.get("arguments") or {})
+    arguments = base.dumps(request.get("arguments") or {})
     function = {"name": request.get("name"), "arguments": arguments}
-    call_id = text_or_none(request.get("toolCallId")) or ""
+    call_id = base.text_or_none(request.get("toolCallId")) or ""
     return {"id": call_id, "type": "function", "function": function}
 
 
 def _result(data: JsonObject) -> JsonObject:
-    error = (object_or_none(data.get("error")) or {}).get("message")
-    result = object_or_none(data.get("result")) or {}
+    error = (base.object_or_none(data.get("error")) or {}).get("message")
+    result = base.object_or_none(data.get("result")) or {}
     # The format has no flag for errors, and a bare "Path does not exist" could be a file's text.
     content = result.get("content") or (f"Error: {error}" if error else "")
     return {"role": "tool", "tool_call_id": data["toolCallId"], "content": content}

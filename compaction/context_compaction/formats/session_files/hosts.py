@@ -12,16 +12,10 @@ from context_compaction.formats.session_files import (
     pi,
 )
 from context_compaction.formats.session_files.model import Entry, NewSession, Row, Session
-from context_compaction.messages.model import (
-    JsonObject,
-    Messages,
-    starts_turn,
-    tool_calls,
-    tool_results,
-)
+from context_compaction.messages import model
 
 
-def _is_cursor_row(value: JsonObject) -> bool:
+def _is_cursor_row(value: model.JsonObject) -> bool:
     """Whether only Cursor writes such a row."""
     return "role" in value and "message" in value and "type" not in value
 
@@ -35,7 +29,7 @@ def _read_cursor(rows: Sequence[Row]) -> Session:
     for row in rows:
         content = row.object("message").get("content")
         is_known = isinstance(content, str | list)
-        message: JsonObject = {"role": row.value.get("role"), "content": content}
+        message: model.JsonObject = {"role": row.value.get("role"), "content": content}
         raw = message if is_known else row.value
         entries += [row.entry(raw)] if "message" in row.value else []
     return Session(kind="cursor", format="anthropic", entries=tuple(entries))
@@ -43,10 +37,10 @@ def _read_cursor(rows: Sequence[Row]) -> Session:
 
 SessionReader: TypeAlias = Callable[[Sequence[Row]], Session]
 HistoryReader: TypeAlias = Callable[[Sequence[Row], bool], list[Session]]
-Writer: TypeAlias = Callable[[Sequence[JsonObject], NewSession], list[JsonObject]]
+Writer: TypeAlias = Callable[[Sequence[model.JsonObject], NewSession], list[model.JsonObject]]
 
 # In the order in which a row is tried. Plain messages have a role or parts.
-_ROW_TESTS: Mapping[str, Callable[[JsonObject], bool]] = {
+_ROW_TESTS: Mapping[str, Callable[[model.JsonObject], bool]] = {
     "gemini-cli": gemini_cli.is_row,
     "cursor": _is_cursor_row,
     "opencode": opencode.is_row,
@@ -103,7 +97,7 @@ def needs_earlier_rows(rows: Sequence[Row], kind: str) -> bool:
     return codex.needs_earlier_rows(rows)
 
 
-def settled_count(messages: Messages) -> int:
+def settled_count(messages: model.Messages) -> int:
     """Return how many leading messages do not change when their file grows.
 
     The last message may change, because a host writes one reply in several lines. The others are
@@ -112,10 +106,10 @@ def settled_count(messages: Messages) -> int:
     settled = 0
     waiting: set[str] = set()
     for index, message in enumerate(messages):
-        if starts_turn(message):
+        if model.starts_turn(message):
             waiting.clear()  # Calls of an earlier turn get no result any more.
         if not waiting:
             settled = index
-        waiting |= {call.call_id for call in tool_calls(message)}
-        waiting -= {result.call_id for result in tool_results(message)}
+        waiting |= {call.call_id for call in model.tool_calls(message)}
+        waiting -= {result.call_id for result in model.tool_results(message)}
     return settled

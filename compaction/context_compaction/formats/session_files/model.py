@@ -372,8 +372,6 @@ class NewSession:
 # Odd messages and rows ----------------------------------------------------------------------------
 
 
-__all__ = ["TITLE_ROWS", "extra_texts", "parse_entries", "plain_text", "text_of_row"]
-
 # Types of rows that contain messages or settings of the host.
 _MESSAGE_ROWS = frozenset({
     "user", "assistant", "attachment", "response_item", "compacted", "session_meta", "turn_context",

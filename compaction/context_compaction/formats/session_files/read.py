@@ -17,26 +17,9 @@ from typing import Any, NoReturn
 from context_compaction import formats
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
 from context_compaction.formats import base
+from context_compaction.formats.session_files import model
 from context_compaction.formats.session_files.hosts import SESSION_READERS, kind_of
-from context_compaction.formats.session_files.model import (
-    Conversation,
-    Entry,
-    Lines,
-    Row,
-    Session,
-    SessionInfo,
-    archive_id,
-    extra_texts,
-    json_value,
-    parse_entries,
-    read_lines,
-)
 from context_compaction.messages.model import JsonObject
-
-__all__ = [
-    "MAX_TEXT_BYTES", "Conversation", "decompress", "lines_of_file", "parse_file",
-    "read_conversation",
-]  # fmt: skip
 
 MAX_TEXT_BYTES = 512 * 1024 * 1024
 """Largest decompressed size of a file. The largest session seen in the field has 100 MB."""
@@ -53,7 +36,7 @@ _SYSTEM_KEYS = ("system", "systemInstruction", "system_instruction", "instructio
 _TORN_NOTE = "the last line was torn (still being written, or cut) and is skipped"
 
 
-def read_conversation(data: bytes, *, name: str) -> Conversation:
+def read_conversation(data: bytes, *, name: str) -> model.Conversation:
     """Return the conversation in the bytes of a file.
 
     The file is UTF-8 text, plain or compressed with gzip or zstd: one JSON document, or one JSON
@@ -81,16 +64,16 @@ def read_conversation(data: bytes, *, name: str) -> Conversation:
     if not payload:
         raise UnknownFormatError(f"{name} holds no messages. Give a file with a conversation.")
     format_name = session.format or _format_of(payload)
-    entries, messages, notes = parse_entries(session.entries, format_name)
-    info = {field.name: getattr(session, field.name) for field in fields(SessionInfo)}
+    entries, messages, notes = model.parse_entries(session.entries, format_name)
+    info = {field.name: getattr(session, field.name) for field in fields(model.SessionInfo)}
     info["notes"] = (*session.notes, *notes)
-    info["session_id"] = archive_id(session.session_id) if session.session_id else None
-    return Conversation(
+    info["session_id"] = model.archive_id(session.session_id) if session.session_id else None
+    return model.Conversation(
         **info, format=format_name, payload=[entry.raw for entry in entries], messages=messages
     )
 
 
-def parse_file(text: str, *, name: str) -> Conversation:
+def parse_file(text: str, *, name: str) -> model.Conversation:
     """Return the conversation in the text of a file; see `read_conversation`."""
     return read_conversation(text.encode("utf-8", "surrogatepass"), name=name)
 
@@ -158,15 +141,15 @@ def _damaged(name: str, kind: str, problem: object) -> UnknownFormatError:
     )
 
 
-def _read_session(data: bytes, name: str) -> Session:
+def _read_session(data: bytes, name: str) -> model.Session:
     """Return the session in decompressed data: JSON lines, or one JSON document."""
     first, _, rest = data.lstrip(b"\0 \t\r\n").partition(b"\n")
-    if rest.strip() and json_value(first.rpartition(b"\0")[2]) is not None:
-        return _session_of(read_lines(data), data, name)
+    if rest.strip() and model.json_value(first.rpartition(b"\0")[2]) is not None:
+        return _session_of(model.read_lines(data), data, name)
     try:
         document = json.loads(data.decode("utf-8"), parse_constant=base.refuse_constant)
     except (ValueError, RecursionError) as error:
-        lines = read_lines(data)
+        lines = model.read_lines(data)
         if kind_of(lines.rows) != "messages":  # The first line of a session file is damaged.
             return _session_of(lines, data, name)
         _refuse_data(error, name)
@@ -177,7 +160,7 @@ def _read_session(data: bytes, name: str) -> Session:
     return _read_document(document, name)
 
 
-def lines_of_file(data: bytes, document: JsonObject | None = None) -> Lines:
+def lines_of_file(data: bytes, document: JsonObject | None = None) -> model.Lines:
     """Return the rows of a complete file: its lines, its `loglines`, or its only document.
 
     Args:
@@ -185,17 +168,19 @@ def lines_of_file(data: bytes, document: JsonObject | None = None) -> Lines:
         document: The JSON object in it; by default parsed from `data`.
     """
     if document is None:
-        document = base.object_or_none(json_value(data)) or {}
+        document = base.object_or_none(model.json_value(data)) or {}
     listed = base.list_or_none(document.get("loglines"))
-    if listed is None and kind_of([Row(1, document)]) == "messages":
-        return read_lines(data)
+    if listed is None and kind_of([model.Row(1, document)]) == "messages":
+        return model.read_lines(data)
     numbered = enumerate([document] if listed is None else listed, start=1)
-    rows = [Row(number, row) for number, value in numbered if (row := base.object_or_none(value))]
+    rows = [
+        model.Row(number, row) for number, value in numbered if (row := base.object_or_none(value))
+    ]
     end = len(data), len(listed or [document])
-    return Lines(rows, {}, end, at_end=True, notes=[], unread=[])
+    return model.Lines(rows, {}, end, at_end=True, notes=[], unread=[])
 
 
-def _session_of(lines: Lines, data: bytes, name: str) -> Session:
+def _session_of(lines: model.Lines, data: bytes, name: str) -> model.Session:
     reader = SESSION_READERS.get(kind_of(lines.rows))
     if reader is None:
         session = _read_document([row.value for row in lines.rows], name)
@@ -205,7 +190,7 @@ def _session_of(lines: Lines, data: bytes, name: str) -> Session:
     return replace(
         session,
         notes=(*session.notes, *lines.notes, *torn),
-        extra_texts=extra_texts(lines, session.entries),
+        extra_texts=model.extra_texts(lines, session.entries),
     )
 
 
@@ -218,7 +203,7 @@ def _refuse_data(error: ValueError | RecursionError, name: str) -> NoReturn:
     raise UnknownFormatError(f"{name} {problem}") from error
 
 
-def _read_document(document: object, name: str) -> Session:
+def _read_document(document: object, name: str) -> model.Session:
     """Return the conversation in a JSON document.
 
     Raises:
@@ -251,7 +236,7 @@ def _list_key(holder: JsonObject) -> str | None:
     return next(keys, "input" if isinstance(holder.get("input"), str) else None)
 
 
-def _read_holder(holder: JsonObject, name: str) -> Session:
+def _read_holder(holder: JsonObject, name: str) -> model.Session:
     key = _list_key(holder)
     if key is None and _MESSAGE_KEYS & holder.keys():
         return _plain_session([holder])
@@ -274,13 +259,15 @@ def _read_holder(holder: JsonObject, name: str) -> Session:
     )
 
 
-def _plain_session(values: Sequence[Any]) -> Session:
+def _plain_session(values: Sequence[Any]) -> model.Session:
     raws = [
         base.require_object(value, n, "the message", base.MESSAGE_REMEDY)
         for n, value in enumerate(values)
     ]
-    entries = [Entry(_with_call_id(raw), base.parse_time(raw.get("timestamp"))) for raw in raws]
-    return Session(kind="messages", format="", entries=tuple(entries))
+    entries = [
+        model.Entry(_with_call_id(raw), base.parse_time(raw.get("timestamp"))) for raw in raws
+    ]
+    return model.Session(kind="messages", format="", entries=tuple(entries))
 
 
 def _with_call_id(raw: JsonObject) -> JsonObject:
