@@ -13,21 +13,10 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from context_compaction import errors
+from context_compaction.archive import records
 from context_compaction.archive.contexts import ComparedList
 from context_compaction.archive.documents import session_fields_of
 from context_compaction.archive.histories import Placed
-from context_compaction.archive.records import (
-    Record,
-    ascii_json,
-    describe_blob,
-    encode_content,
-    externalise,
-    figures_of,
-    role_of,
-    text_size_chars,
-    title_of,
-    tools_of,
-)
 from context_compaction.archive.transcript_state import TranscriptState
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.archive.values import NO_SEQ, AppendResult, ContextEntry, MatchedContext
@@ -101,9 +90,9 @@ def append(
             result = given.place(current)  # another process has written
             if _is_stray(result, least_shared):
                 return result
-        records = given.new_records(result, time.time())
-        if records:
-            store.write(current, session_id, parent_session_id, records)
+        new = given.new_records(result, time.time())
+        if new:
+            store.write(current, session_id, parent_session_id, new)
     return replace(result, parent_session_id=current.parent_session_id)
 
 
@@ -253,18 +242,18 @@ class _GivenList:
             return None  # the list itself is complete, and is compacted again
         return MatchedContext(match.message_count, tuple(entries), match.heads, match.stored.end)
 
-    def new_records(self, result: AppendResult, now_seconds: float) -> list[Record]:
+    def new_records(self, result: AppendResult, now_seconds: float) -> list[records.Record]:
         """Return the records of the new messages and runs in the order of the list."""
         messages, chain, put = self._messages, result.heads, self._store.blobs.put
         parents = (self._after, *chain)
         new = [index for index, seq in enumerate(self.placed.seqs) if seq is None]
         first = min(new, default=len(messages))
-        tools = tools_of(messages, first)
+        tools = records.tools_of(messages, first)
         # The title of a session is the first one, so the others of this call are not needed.
         titles = ((index, title) for index in new if (title := self._title_from(index)))
         titled = dict(islice(titles, 1))
         written = {
-            index: Record(
+            index: records.Record(
                 {
                     "kind": "message",
                     "ts": _timestamp(messages[index], now_seconds),
@@ -273,18 +262,18 @@ class _GivenList:
                     "hash": self.contents[index],
                     "parent": parents[index],
                     "format": self._format,
-                    "role": role_of(messages[index]),
+                    "role": records.role_of(messages[index]),
                     "tools": _stored_form(self._store, tools[index - first]),
-                    "chars": text_size_chars(messages[index]),
+                    "chars": records.text_size_chars(messages[index]),
                     **({"copy": True} if index < self.placed.copies_stop else {}),
                     **({"title": titled[index]} if index in titled else {}),
                 },
-                partial(externalise, self.sources[index], put),
+                partial(records.externalise, self.sources[index], put),
             )
             for index in new
         }
         repeated = {
-            repeat.start: Record({
+            repeat.start: records.Record({
                 "kind": "run",
                 "ts": now_seconds,
                 "head": chain[repeat.stop - 1],
@@ -301,7 +290,7 @@ class _GivenList:
         message, source = self._messages[index], self.sources[index]
         if source is not message.source:
             message = FORMATS[self._format].parse_message(source, 0)
-        return title_of(user_text(message))
+        return records.title_of(user_text(message))
 
 
 def _stored_form(store: _Store, raw: Any) -> Any:
@@ -355,23 +344,25 @@ def commit(
     _check_id(store, session_id)
     if not (blobs or receipt is not None or context):
         return
-    outputs = {blob.output_id: describe_blob(blob) for blob in blobs}
+    outputs = {blob.output_id: records.describe_blob(blob) for blob in blobs}
     if store.redacts:
         blobs = [redact_blob(blob) for blob in blobs]
         outputs, receipt = redact_json(outputs), redact_json(receipt)
-        outputs = {blob.output_id: outputs[blob.output_id] | figures_of(blob) for blob in blobs}
+        outputs = {
+            blob.output_id: outputs[blob.output_id] | records.figures_of(blob) for blob in blobs
+        }
     now = {"ts": time.time()}
     store_blob = store.blobs.put
     with store.writing(session_id) as state:
-        records: list[Record] = []
+        new: list[records.Record] = []
         for blob in reversed({blob.output_id: blob for blob in reversed(blobs)}.values()):
             output = outputs[blob.output_id]
             if not _is_stored(state, output):
                 message = state.messages.get(NO_SEQ if blob.seq is None else blob.seq)
                 at = now if message is None else {"ts": message.seconds}
                 output = output | session_fields_of(output["tool"], blob.data)
-                body = ascii_json(encode_content(blob.data, store_blob))
-                records.append(Record({"kind": "output"} | at | output, body))
+                body = records.ascii_json(records.encode_content(blob.data, store_blob))
+                new.append(records.Record({"kind": "output"} | at | output, body))
         context = [_edited_as_such(store, state, entry) for entry in context]
         entries: list[list[Any]] = [
             [e.content, e.seq, e.source_seq, *([e.replaced_head] if e.replaced_head else [])]
@@ -382,15 +373,15 @@ def commit(
             named: JsonObject = {"of": head, "left": left, "outputs": [*outputs]}
             if receipt.get("status") == "compacted":
                 named["saved"] = receipt["tokens"]["before"] - receipt["tokens"]["after"]
-            body = externalise(receipt, store_blob)
-            records.append(Record({"kind": "receipt"} | now | named, body))
+            body = records.externalise(receipt, store_blob)
+            new.append(records.Record({"kind": "receipt"} | now | named, body))
         if context:
             named = {"of": head, "listed": listed, "entries": entries}
             made = [entry.raw for entry in context if entry.seq == NO_SEQ]
-            body = externalise(made, store_blob)
-            records.append(Record({"kind": "context"} | now | named, body))
-        if records:
-            store.write(state, session_id, None, records)
+            body = records.externalise(made, store_blob)
+            new.append(records.Record({"kind": "context"} | now | named, body))
+        if new:
+            store.write(state, session_id, None, new)
 
 
 def _is_stored(state: TranscriptState, head: JsonObject) -> bool:
@@ -435,4 +426,4 @@ def retain(store: _Store, session_id: str, *, retained: bool = True) -> None:
         if state.is_retained != retained:
             # With the time of the last message, so that this does not make the session newer.
             head = {"kind": "pin", "ts": state.last_seconds, "pinned": retained}
-            store.write(state, session_id, None, [Record(head)])
+            store.write(state, session_id, None, [records.Record(head)])
