@@ -347,13 +347,13 @@ def _api_entry(name: str) -> str:
 
 
 def _signature(subject: Any) -> str:
-    """Return the head of a function as a code block; nothing for a class."""
+    """Return the head of a function as a code block, without modules; nothing for a class."""
     if inspect.isclass(subject):
         return ""
     [node] = ast.parse(textwrap.dedent(inspect.getsource(subject))).body
     node = cast("ast.FunctionDef | ast.AsyncFunctionDef", node)
     node.body, node.decorator_list = [ast.Expr(ast.Constant(...))], []
-    head = ast.unparse(node).partition(":\n")[0]
+    head = re.sub(r"\b(?:model|values)\.(?=[A-Z])", "", ast.unparse(node).partition(":\n")[0])
     return f"```text\n{head.removeprefix('async ').removeprefix('def ')}\n```"
 
 

@@ -5,7 +5,7 @@ that starts with the messages of that branch continues from the context instead.
 
 Hosts trim white space, write the arguments of a call again, drop thinking, reminders and fields of
 the provider, give calls other IDs, shorten old results, and put a notice in the place of old media.
-None of this changes what was said.
+The words, calls, results and media stay equal.
 """
 
 import re
@@ -351,10 +351,14 @@ _ELEMENT = re.compile(r"<([a-z][\w-]{0,40})>.*?</\1>", re.DOTALL | re.IGNORECASE
 
 
 def _said_in(archived: model.Message | None, message: model.Message | None) -> tuple[bool, bool]:
-    """Return which of two messages say the same words, calls, results and media.
+    """Return for each of two messages whether it has its place in the other list.
 
-    Both do, or one of them says nothing but thinking, so that the other list may lack it, or
-    neither does. None stands for a message that cannot be compared.
+    Both have if their words, calls, results and media are equal. A message with nothing but
+    thinking has, too, because the other list may lack it.
+
+    Args:
+        archived: The archived message; None if it cannot be compared.
+        message: The message of the list; None if it cannot be compared.
     """
     one = None if archived is None else _said(archived.blocks)
     other = None if message is None else _said(message.blocks)
@@ -364,7 +368,7 @@ def _said_in(archived: model.Message | None, message: model.Message | None) -> t
 
 
 def _has_same_request(archived: model.Message | None, message: model.Message | None) -> bool:
-    """Whether the user typed the same words, whatever elements the host added to them."""
+    """Whether the user typed equal words, without the elements that the host added to them."""
     if archived is None or message is None:
         return False
     return _typed_words(archived) == _typed_words(message)

@@ -75,7 +75,7 @@ def reporting_work(reporter: ReportWork) -> Generator[None]:
 
 
 def report_work(done: int, total: int, unit: str) -> None:
-    """Report that `done` of `total` units are done, if somebody wants to know."""
+    """Report that `done` of `total` units are done, if the caller asked for reports."""
     reporter = _reporter.get()
     if reporter is not None:
         reporter(done, total, unit)
