@@ -149,8 +149,6 @@ class CompactionClient:
         self,
         messages: Sequence[Json],
         request: Callable[[list[Json]], Awaitable[Reply]],
-        *,
-        is_too_long: Callable[[Exception], bool] | None = None,
     ) -> tuple[list[Json], Reply]:
         """Fit the list and send it. If the provider finds it too long, shrink and send it again.
 
@@ -159,8 +157,6 @@ class CompactionClient:
         Args:
             messages: The conversation.
             request: Sends a list to the model.
-            is_too_long: Recognizes the refusal of a prompt that is too long. None to use
-                `is_prompt_too_long`.
 
         Returns:
             The list that the model received, and the return value of `request`.
@@ -168,7 +164,7 @@ class CompactionClient:
         Raises:
             CompactionError: See `fit`.
         """
-        return await send_fitted(self.fit, messages, request, is_too_long)
+        return await send_fitted(self.fit, messages, request)
 
     def learn(self, usage: Mapping[str, Any], message_count: int = 1) -> None:
         """Use the provider's token count as the anchor of the next call's estimate.
@@ -219,14 +215,13 @@ async def send_fitted(
     fit: Callable[..., Awaitable[list[Json]]],
     messages: Sequence[Json],
     request: Callable[[list[Json]], Awaitable[Reply]],
-    is_too_long: Callable[[Exception], bool] | None = None,
 ) -> tuple[list[Json], Reply]:
     """Send the list that `fit` returns, and a smaller one if it is rejected as too long."""
     fitted = await fit(messages)
     try:
         return fitted, await request(fitted)
     except Exception as error:
-        if not (is_too_long or is_prompt_too_long)(error):
+        if not is_prompt_too_long(error):
             raise
     fitted = await fit(fitted, mode="reactive")
     return fitted, await request(fitted)

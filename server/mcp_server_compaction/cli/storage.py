@@ -1,6 +1,5 @@
 """The commands that change or measure the archive, and `token` for the callers of a service."""
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -362,18 +361,18 @@ def token_list(context: click.Context, *, tenant: str = "default", as_json: bool
         as_json: Print JSON instead of text.
     """
     tokens = with_archive(context, lambda archive: archive.tokens(), tenant)
-    if as_json:
-        fields = [asdict(token) for token in tokens]
-        for token_fields in fields:
-            del token_fields["secret_hash"]
-        say_exactly(json.dumps(fields))
-        return
-    if not tokens:
+    if not (tokens or as_json):
         say(f"Tenant {tenant} has no tokens. Create one with: token create", err=True)
+        return
+    lines: list[str] = []
     for token in tokens:
         seconds = token.expires_seconds
         expires = "never expires" if seconds is None else f"expires {short_time(seconds)}"
-        say(f"{token.token_id}  {token.user}  {' '.join(token.scopes)}  {expires}")
+        lines.append(f"{token.token_id}  {token.user}  {' '.join(token.scopes)}  {expires}")
+    figures = [asdict(token) for token in tokens]
+    for figure in figures:
+        del figure["secret_hash"]
+    answer(as_json, figures, "\n".join(lines))
 
 
 @token.command("revoke")

@@ -6,6 +6,7 @@ limited time. Files that were not reached are imported the next time.
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,21 +83,14 @@ class SessionImports:
         present = [folder for folder in self._folders if folder.is_dir()]
         if not present:
             return {}
-        from mcp_server_compaction.hosts.importing import (
-            files_to_import,
-            is_output,
-            session_files,
-            stamp_of,
-        )
+        from mcp_server_compaction.hosts import importing
 
         stamps: dict[Path, tuple[int, int, int]] = {}
-        for path in session_files(present, self._archive_folder):
-            try:
-                stamps[path] = stamp_of(path)
-            except OSError:  # deleted after it was listed, or not a regular file
-                continue
+        for path in importing.session_files(present, self._archive_folder):
+            with suppress(OSError):  # deleted after it was listed, or not a regular file
+                stamps[path] = importing.stamp_of(path)
         unknown = [path for path, stamp in stamps.items() if self._stamps.get(path) != stamp]
-        changed = files_to_import(self._archive_folder, unknown)
+        changed = importing.files_to_import(self._archive_folder, unknown)
         self._stamps |= {path: stamps[path] for path in set(unknown).difference(changed)}
-        changed.sort(key=lambda path: (is_output(path), -stamps[path][1]))
+        changed.sort(key=lambda path: (importing.is_output(path), -stamps[path][1]))
         return {path: stamps[path] for path in changed}

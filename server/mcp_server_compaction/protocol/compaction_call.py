@@ -90,11 +90,7 @@ class Input:
             model: Model that the call names.
             fields: Other fields of the request.
         """
-        known: dict[str, Any] = {
-            "session_id": self.session_id,
-            "system": self.system,
-            "tools": self.tools,
-        }
+        known = {name: getattr(self, name) for name in ("session_id", "system", "tools")}
         return CompactRequest(
             format=self.format, model=model or self.model or config.model, **(known | fields)
         )

@@ -95,7 +95,10 @@ async def _read_lines(source: TextSource, start_line: int, limit: int | None) ->
         )
     # More lines than characters cannot fit, because each line has at least its newline.
     part = await source.lines(start_line, min(limit or DEFAULT_CHARS, DEFAULT_CHARS))
-    text = _with_numbers(part.text, part.start_line) if source.headings else part.text
+    text = part.text
+    if source.headings:  # each line begins with its number, as in a list of matches
+        numbered = enumerate(split_lines(text), part.start_line)
+        text = "".join(f"{number}:{line}" for number, line in numbered)
     if len(text) > DEFAULT_CHARS:
         whole_lines_chars = text.rfind("\n", 0, DEFAULT_CHARS) + 1
         if whole_lines_chars == 0:
@@ -109,11 +112,6 @@ async def _read_lines(source: TextSource, start_line: int, limit: int | None) ->
     next_part = "End of text." if is_end else f"Continue with start_line={stop_line + 1}."
     total = f"{source.line_count}{form} ({source.size_chars} characters in total)"
     return TextPart(text, f"{lines} of {total}. {next_part}")
-
-
-def _with_numbers(text: str, start_line: int) -> str:
-    """Return `text` with its number before each line, as in a list of matches."""
-    return "".join(f"{number}:{line}" for number, line in enumerate(split_lines(text), start_line))
 
 
 async def _start_of_line(source: TextSource, line: int, text: str) -> TextPart:

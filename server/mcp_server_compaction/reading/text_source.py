@@ -206,15 +206,9 @@ async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) 
         pointer = f"{base}/messages/{numbers}"
     if match := _SESSION.match(pointer):
         session_id, head, kind, rest = match.groups()
-        try:
-            part = _SessionPart(archive, session_id, head, as_json)
-            source = await part.open(kind, rest or "")
-        except NotFoundError:
-            full_id = await find_session(archive, session_id)
-            if full_id == session_id:
-                raise
-            source = await _SessionPart(archive, full_id, head, as_json).open(kind, rest or "")
-        if source is not None:
+        session_id = await find_session(archive, session_id)
+        part = _SessionPart(archive, session_id, head, as_json)
+        if (source := await part.open(kind, rest or "")) is not None:
             return source
     with contextlib.suppress(NotFoundError, SettingsError):
         session_id = await find_session(archive, pointer)

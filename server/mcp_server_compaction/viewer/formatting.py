@@ -103,11 +103,7 @@ _OTHER_STEPS = {
     "thinking": "removed thinking that no longer fits the messages before it",
 }
 _STEPS = {name: layer.description for name, layer in LAYERS.items()} | _OTHER_STEPS
-_WRITERS = {
-    "extractive": "No model wrote the summary: it consists of extracts from the conversation.",
-    "host": "The host's model wrote the summary.",
-    "memory": "The summary is an earlier summary, followed by later messages.",
-}
+_WRITERS = {"extractive": "extracts", "host": "the host's model", "memory": "an earlier summary"}
 
 
 def step_effect(name: str) -> str:
@@ -117,8 +113,7 @@ def step_effect(name: str) -> str:
 
 def writer_name(writer: str) -> str:
     """Name the writer of a summary for people."""
-    names = {"extractive": "extracts", "host": "the host's model", "memory": "an earlier summary"}
-    return names.get(writer, writer)
+    return _WRITERS.get(writer, writer)
 
 
 def change(number: int) -> str:
@@ -146,7 +141,7 @@ def receipt_sentences(receipt: Mapping[str, Any]) -> Iterator[str]:
     model: Mapping[str, Any] = receipt.get("model") or {}
     if writer:
         model_name = f" ({model['name']})" if model.get("name") else ""
-        yield _WRITERS.get(writer, f"The summary was written by {writer}{model_name}.")
+        yield f"Source of the summary: {writer_name(writer)}{model_name}."
     if model.get("failure"):
         yield f"The model {model.get('name', '')} failed: {model['failure']}"
     if cache := receipt.get("cache"):

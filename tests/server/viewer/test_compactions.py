@@ -29,7 +29,7 @@ async def test_compaction_page_shows_lists_pins_and_reasons(site: Site) -> None:
     assert "Never push to main." in page
     assert "pinned by the caller" in page
     assert "tokens" in page
-    assert "No model wrote the summary" in page
+    assert "Source of the summary: extracts." in page
     assert "Previous compaction" in page
     listed = (await site.json("/sessions/main/compactions"))["compactions"]
     assert [c["number"] for c in listed] == [1, 0]
