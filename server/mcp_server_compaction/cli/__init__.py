@@ -35,29 +35,19 @@ class Program(click.Group):
         """Return the names of all commands."""
         return sorted(_MODULES)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each command with the whole first sentence of its help."""
-        rows = [
-            (name, (command.help or "").partition("\n\n")[0].replace("\n", " "))
-            for name in self.list_commands(ctx)
-            if (command := self.get_command(ctx, name)) is not None
-        ]
-        with formatter.section("Commands"):
-            formatter.write_dl([
-                (name, f"{text.partition('. ')[0].rstrip('.')}.") for name, text in rows
-            ])
-
     def get_command(
         self,
         ctx: click.Context,  # noqa: ARG002 - click's signature
         cmd_name: str,
     ) -> click.Command | None:
-        """Return the command with this name, or None."""
+        """Return the command with this name, or None. Lists show the first sentence of its help."""
         if cmd_name not in _MODULES:
             return None
         module = import_module(f"mcp_server_compaction.cli.{_MODULES[cmd_name]}")
-        command = getattr(module, "import_" if cmd_name == "import" else cmd_name)
-        return command if isinstance(command, click.Command) else None
+        command: click.Command = getattr(module, "import_" if cmd_name == "import" else cmd_name)
+        text = (command.help or "").partition("\n\n")[0].replace("\n", " ")
+        command.short_help = f"{text.partition('. ')[0].rstrip('.')}."
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, and turn expected errors into messages with an exit code."""

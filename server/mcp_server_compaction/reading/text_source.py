@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
+from io import StringIO
 from itertools import accumulate
 from typing import TypeAlias
 from uuid import UUID
@@ -177,9 +178,7 @@ TextSource: TypeAlias = OutputSource | MemorySource
 
 def split_lines(text: str) -> list[str]:
     """Return the lines of `text` with their ends. Only a newline character ends a line."""
-    lines = [line + "\n" for line in text.split("\n")]
-    lines[-1] = lines[-1][:-1]
-    return lines if lines[-1] else lines[:-1]
+    return [*StringIO(text)]
 
 
 def _decode(data: bytes) -> str:
