@@ -21,20 +21,11 @@ import ipaddress
 import os
 import re
 import types
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    TypeAlias,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import click
 from context_compaction import Roots, SettingsError, default_folders, roots_of
@@ -328,7 +319,7 @@ def options_of(
         source: Function or dataclass.
         variables: Start of the names of environment variables that set the options; "" for none.
     """
-    hints = get_type_hints(source, include_extras=True)
+    hints = typing.get_type_hints(source, include_extras=True)
     parameters = inspect.signature(source).parameters
 
     def add(function: AnyFunction) -> AnyFunction:
@@ -360,8 +351,8 @@ def options_of(
 
 def _kind_of(hint: Any) -> tuple[Any, bool]:
     """Return the type of an option's value, and whether the option may be repeated."""
-    origin, parts = get_origin(hint), get_args(hint)
-    if origin in (types.UnionType, Union):  # Python before 3.14 has two types for these.
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):  # Python before 3.14 has two types for these.
         [hint] = [part for part in parts if part is not types.NoneType]
         return _kind_of(hint)
     if origin is tuple:

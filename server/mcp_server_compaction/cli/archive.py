@@ -16,12 +16,7 @@ from mcp_server_compaction.program import own_command
 from mcp_server_compaction.protocol.schemas import SearchArguments, parse_arguments
 from mcp_server_compaction.protocol.searching import missing_terms_note, query_of, search_reply
 from mcp_server_compaction.protocol.sessions import session_document
-from mcp_server_compaction.reading.text_source import (
-    all_sessions,
-    find_session,
-    open_source,
-    short_pointer,
-)
+from mcp_server_compaction.reading import text_source
 from mcp_server_compaction.viewer.formatting import plural
 
 _CHUNK_CHARS = 1_000_000
@@ -63,7 +58,9 @@ def search(
     async def run(archive: Archive) -> SearchPage:
         query = query_of(arguments)
         if query.session_id is not None:
-            query = replace(query, session_id=await find_session(archive, query.session_id))
+            query = replace(
+                query, session_id=await text_source.find_session(archive, query.session_id)
+            )
         return await archive.search(query)
 
     page = with_archive(context, run)
@@ -75,12 +72,13 @@ def search(
         for hit in result.hits:
             line = f" line {hit.line}" if hit.line else ""
             time = hit.time.replace("T", " ")
-            heading = f"{short_pointer(hit.pointer)}{line}  {hit.tool_name or hit.role}  {time}"
+            place = text_source.short_pointer(hit.pointer) + line
+            heading = f"{place}  {hit.tool_name or hit.role}  {time}"
             snippet = " ".join(hit.snippet.split())
             if snippet in shown:
                 say(f"{heading}  same text as {shown[snippet]}")
                 continue
-            shown[snippet] = f"{short_pointer(hit.pointer)}{line}"
+            shown[snippet] = place
             say(heading)
             say(f"    {snippet}")
             if hit.note:
@@ -110,7 +108,7 @@ def read(
     """
 
     async def print_source(archive: Archive) -> str:
-        source = await open_source(archive, pointer, as_json=as_json)
+        source = await text_source.open_source(archive, pointer, as_json=as_json)
         async with nullcontext() if save is None else await anyio.open_file(save, "xb") as file:
             # An output may be larger than memory. An empty output is read to check that it exists.
             for offset in range(0, max(1, source.size_chars), _CHUNK_CHARS):
@@ -150,7 +148,7 @@ def sessions(context: click.Context, *, as_json: bool = False) -> None:
     Options:
         as_json: Print JSON lines instead of text.
     """
-    infos = with_archive(context, all_sessions)
+    infos = with_archive(context, text_source.all_sessions)
     if not infos:
         say(f"No archived sessions. To archive some, run: {own_command()} import", err=True)
     for info in infos:

@@ -40,13 +40,8 @@ from mcp_server_compaction.cli.terminal import (
     say_exactly,
 )
 from mcp_server_compaction.config import Config, NewFile, Positive, is_file, options_of
+from mcp_server_compaction.hosts import session_files
 from mcp_server_compaction.hosts.catalog import this_user
-from mcp_server_compaction.hosts.session_files import (
-    CURRENT,
-    RESUME_FORMATS,
-    Resumable,
-    current_transcript,
-)
 from mcp_server_compaction.program import own_command
 from mcp_server_compaction.protocol.compaction_call import (
     Input,
@@ -74,7 +69,7 @@ _RESUME_TARGET = "30%"
 # Names of the work of modes that do not compact.
 _PROGRESS = {"plan": "Planning", "record": "Archiving", "undo": "Undoing"}
 _MODES = [mode for mode in get_args(Mode) if mode != "undo"]
-HostName: TypeAlias = Annotated[str, click.Choice(tuple(RESUME_FORMATS))]
+HostName: TypeAlias = Annotated[str, click.Choice(tuple(session_files.RESUME_FORMATS))]
 FormatName: TypeAlias = Annotated[str, click.Choice(tuple(FORMATS))]
 
 
@@ -142,7 +137,7 @@ class _Outcome:
 
     given: Input
     result: CompactResult
-    resumable: Resumable | None
+    resumable: session_files.Resumable | None
     notes: Sequence[str]
 
 
@@ -193,7 +188,7 @@ async def _compact(options: _Options, config: Config) -> _Outcome:
                 request,
                 archive,
                 config,
-                options.to or RESUME_FORMATS.get(options.resume or ""),
+                options.to or session_files.RESUME_FORMATS.get(options.resume or ""),
                 model=model,
                 report_progress=async_report(report),
             )
@@ -225,8 +220,8 @@ async def _open_input(source: str, archive: Archive) -> Input:
     if source == "-":
         return await read_input(source)
     path = Path(source)
-    if source == CURRENT and not await anyio.Path(path).exists():
-        path = await to_thread.run_sync(current_transcript, this_user())
+    if source == session_files.CURRENT and not await anyio.Path(path).exists():
+        path = await to_thread.run_sync(session_files.current_transcript, this_user())
     if await to_thread.run_sync(is_file, path):
         return await read_input(str(path))
     try:
@@ -236,7 +231,7 @@ async def _open_input(source: str, archive: Archive) -> Input:
         problem = "Not a regular file" if is_taken else "No such file or session"
         raise NotFoundError(
             f"{problem}: {source}. Pass a session file, a session ID (list them with: "
-            f"{own_command()} sessions), {CURRENT}, or - for standard input."
+            f"{own_command()} sessions), {session_files.CURRENT}, or - for standard input."
         ) from error
     return await archived_input(archive, session_id)
 
@@ -436,7 +431,7 @@ def _print_summary(result: CompactResult) -> None:
         say(f"Restored files: {', '.join(result.restored)}")
 
 
-def _print_resume(resumable: Resumable | None, *, is_plan: bool) -> None:
+def _print_resume(resumable: session_files.Resumable | None, *, is_plan: bool) -> None:
     """Print how to continue the written session, or why none was written."""
     if is_plan:
         say("No session was written, because this is a plan. To write it, omit --mode plan.")

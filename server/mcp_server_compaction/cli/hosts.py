@@ -16,6 +16,7 @@ import click
 from context_compaction import SettingsError, VocabularyError
 from context_compaction.system import command_line
 
+from mcp_server_compaction import program
 from mcp_server_compaction.cli.terminal import answer, config_of, say, say_exactly
 from mcp_server_compaction.config import ROOTS_VARIABLE, Config, is_folder, load_config, own_options
 from mcp_server_compaction.hosts import installing
@@ -29,13 +30,6 @@ from mcp_server_compaction.hosts.catalog import (
 )
 from mcp_server_compaction.hosts.checking import Finding, check_host, deadline, run_checks
 from mcp_server_compaction.hosts.config_text import changed_text
-from mcp_server_compaction.program import (
-    ARCHIVE_VARIABLE,
-    SCRIPT,
-    archive_place,
-    own_command,
-    this_program,
-)
 
 # A reset of the write-ahead log could corrupt a database that several processes write:
 # SQLite 3.7.0 to 3.51.2, fixed in 3.51.3 (13 March 2026).
@@ -82,7 +76,7 @@ def install(
     for host in hosts:
         notes: list[str] = []
         installation = installing.Installation(
-            this_program(),
+            program.this_program(),
             _server_flags(flags, roots),
             with_hooks=hooks and bool(host_name or host.hooks),
         )
@@ -110,7 +104,7 @@ def _chosen_hosts() -> list[Host]:
     if not found:
         raise SettingsError(f"Found no host. Name the one to change: {', '.join(HOSTS)}.")
     if not sys.stdin.isatty():
-        commands = "".join(f"\n  {own_command()} install {host.name}" for host in found)
+        commands = "".join(f"\n  {program.own_command()} install {host.name}" for host in found)
         raise SettingsError(f"Name a host. These are on this machine:{commands}")
     return [host for host in found if click.confirm(f"Register in {host.title}?", default=True)]
 
@@ -130,7 +124,7 @@ def _print_installed(
     if host.hooks and not installing.are_hooks_registered(host, scope, this_user()):
         say("Note: add --hooks to archive large outputs and whole sessions automatically.")
     say(host.after)
-    say(f"Check it: {own_command()} doctor {host.name}")
+    say(f"Check it: {program.own_command()} doctor {host.name}")
 
 
 def _server_flags(flags: Mapping[str, Any], roots: Sequence[Path]) -> list[str]:
@@ -144,8 +138,8 @@ def _server_flags(flags: Mapping[str, Any], roots: Sequence[Path]) -> list[str]:
     # Refuse invalid options now. The host's environment sets the key later, so any key is accepted.
     key_env = flags.get("summarizer_key_env") or ""
     load_config(**flags, environment={key_env: "set by the host"})
-    archive = flags.pop("archive", None) or os.environ.get(ARCHIVE_VARIABLE)
-    folder, address = archive_place(archive)
+    archive = flags.pop("archive", None) or os.environ.get(program.ARCHIVE_VARIABLE)
+    folder, address = program.archive_place(archive)
     words = ["--archive", address or str(folder)] if archive else []
     named_roots = flags.pop("roots", ())
     for option in context.command.params:
@@ -179,7 +173,7 @@ def uninstall(host_name: str, *, scope: ConfigScope = "user", dry_run: bool = Fa
         return
     _apply(changes)
     installing.delete_created_folders(changes)
-    say(f"The archive stays. Show its size with: {own_command()} usage")
+    say(f"The archive stays. Show its size with: {program.own_command()} usage")
 
 
 def _apply(changes: Sequence[installing.Change]) -> None:
@@ -299,7 +293,7 @@ def _check_vocabulary() -> list[str]:
     try:
         counter_for().text("hello world")
     except VocabularyError as error:
-        pip = [sys.executable, "-m", "pip", "install", "--force-reinstall", SCRIPT]
+        pip = [sys.executable, "-m", "pip", "install", "--force-reinstall", program.SCRIPT]
         return [f"{_PROBLEM}{error} Run: {command_line(pip)}"]
     return ["ok (o200k_base, checksum verified)"]
 
@@ -318,7 +312,7 @@ def _check_archive(config: Config) -> list[str]:
     try:
         state = anyio.run(health)
     except CompactionError as error:  # or a package for the database is missing
-        other = f"To use another archive, run: {own_command()} --archive DIR doctor"
+        other = f"To use another archive, run: {program.own_command()} --archive DIR doctor"
         return [f"{_PROBLEM}{error}", other]
     return [
         state.location,

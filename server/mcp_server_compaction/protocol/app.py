@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 import context_compaction
+import mcp_types as types
 from anyio import to_thread
 from context_compaction import CompactionError, NotFoundError, QueryError, SettingsError, is_object
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -21,28 +22,13 @@ from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    ReadResourceRequestParams,
-    ReadResourceResult,
-)
 from pydantic import ValidationError
 
 from mcp_server_compaction.access.principal import Scope, audit, caller
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.session_imports import START_SECONDS
+from mcp_server_compaction.protocol import resources
 from mcp_server_compaction.protocol.deps import Changes, Deps, GetArchive, RequestContext, open_deps
-from mcp_server_compaction.protocol.resources import (
-    complete,
-    get_prompt,
-    list_prompts,
-    list_resource_templates,
-    list_resources,
-    subscribe,
-    unsubscribe,
-)
 from mcp_server_compaction.protocol.stdio import log_to_stderr, stdio_streams
 from mcp_server_compaction.protocol.tools import TOOLS, call_tool, list_tools
 
@@ -86,13 +72,13 @@ async def reply_to_errors(
         raise
     except CompactionError as error:
         is_wrong_call = isinstance(error, NotFoundError | QueryError | SettingsError)
-        code = INVALID_PARAMS if is_wrong_call else INTERNAL_ERROR
+        code = types.INVALID_PARAMS if is_wrong_call else types.INTERNAL_ERROR
         uri = (ctx.params or {}).get("uri")
         raise MCPError(code, str(error), data={"uri": uri} if uri else None) from error
     except Exception as error:
         _logger.exception("%s failed unexpectedly", ctx.method)
         raise MCPError(
-            INTERNAL_ERROR,
+            types.INTERNAL_ERROR,
             f"{ctx.method} failed because of a fault in the server. See its log on standard error. "
             "No archived content was lost.",
         ) from error
@@ -124,13 +110,13 @@ class CompactionServer(Server[Deps]):
 
 
 async def read_resource(
-    context: RequestContext, params: ReadResourceRequestParams
-) -> ReadResourceResult:
+    context: RequestContext, params: types.ReadResourceRequestParams
+) -> types.ReadResourceResult:
     """Handle `resources/read`. Import its code on the first call, to start faster."""
     from mcp_server_compaction.protocol.resource_contents import contents_of
 
     archive = context.lifespan_context.archive
-    return ReadResourceResult(contents=[*await contents_of(params.uri, archive)])
+    return types.ReadResourceResult(contents=[*await contents_of(params.uri, archive)])
 
 
 async def _work_in_background(deps: Deps) -> None:
@@ -192,15 +178,15 @@ def build_server(config: Config, archives: GetArchive | None = None) -> Compacti
         lifespan=lifespan,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
-        on_list_resources=list_resources,
-        on_list_resource_templates=list_resource_templates,
+        on_list_resources=resources.list_resources,
+        on_list_resource_templates=resources.list_resource_templates,
         on_read_resource=read_resource,
-        on_subscribe_resource=subscribe,
-        on_unsubscribe_resource=unsubscribe,
+        on_subscribe_resource=resources.subscribe,
+        on_unsubscribe_resource=resources.unsubscribe,
         on_subscriptions_listen=ListenHandler(changes.bus),
-        on_list_prompts=list_prompts,
-        on_get_prompt=get_prompt,
-        on_completion=complete,
+        on_list_prompts=resources.list_prompts,
+        on_get_prompt=resources.get_prompt,
+        on_completion=resources.complete,
         # No tool has arguments in headers. By default the SDK searches the tool's schema for them
         # at each call over HTTP.
         get_tool_input_schema=lambda _: None,
@@ -233,7 +219,7 @@ async def check_scope(ctx: ServerRequestContext[Any, Any], call_next: CallNext) 
     if scope is not None and scope not in caller.get().scopes:
         audit(name, _target(params), "refused")
         raise MCPError(
-            INVALID_REQUEST,
+            types.INVALID_REQUEST,
             f"Your access token does not allow {name}, because it lacks the scope {scope!r}. Ask "
             "the operator of this server for a token that has it.",
         )

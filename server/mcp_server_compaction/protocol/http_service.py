@@ -28,14 +28,7 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
-from mcp_server_compaction.access.access_tokens import (
-    TOKEN_FILE,
-    StoredTokens,
-    Verify,
-    any_of,
-    ensure_local_token,
-    is_local_token,
-)
+from mcp_server_compaction.access import access_tokens
 from mcp_server_compaction.access.oauth import JwtVerifier
 from mcp_server_compaction.access.principal import SCOPES, write_audit
 from mcp_server_compaction.config import LOOPBACK_HOSTS, Config, Service, is_loopback
@@ -88,13 +81,13 @@ def serve_http(config: Config, service: Service) -> None:
         )
     else:
         listener = bind(service.host, service.port)
-        token = ensure_local_token(config.archive_folder)
+        token = access_tokens.ensure_local_token(config.archive_folder)
         names = _local_names(listener)
         # Print the token only on a terminal, because readers of a log file must not learn it.
         shown = token if sys.stderr.isatty() else "$TOKEN"
         place = (
             f"{_address_of(listener)}{MCP_PATH}\nCallers send 'Authorization: Bearer {shown}'. "
-            f"The token is in {config.archive_folder / TOKEN_FILE}"
+            f"The token is in {config.archive_folder / access_tokens.TOKEN_FILE}"
         )
     serve(partial(http_app, config, service, names, token), listener, place, service.workers)
 
@@ -115,7 +108,10 @@ def serve_pages(config: Config, *, port: int, opens: bool) -> None:
     listener.listen()  # so that the browser can connect before the server is ready
     names, address = _local_names(listener), _address_of(listener)
     archives = LazyArchive(config)
-    access = Access(is_local_token(ensure_local_token(config.archive_folder)), archives.get)
+    access = Access(
+        access_tokens.is_local_token(access_tokens.ensure_local_token(config.archive_folder)),
+        archives.get,
+    )
     place = f"{address} (opened in your browser)"
     if not (opens and webbrowser.open(f"{address}/enter/{access.new_entry()}")):
         place = f"{address}/enter/{access.new_entry()} (open this in a browser; it works once)"
@@ -136,15 +132,15 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
     if service.audit_log is not None:
         write_audit(service.audit_log)
     archives = LazyArchive(config)
-    verify: Verify | None = None
+    verify: access_tokens.Verify | None = None
     if names.hosts is not None or token is not None:
-        checks: list[Verify] = [StoredTokens(archives.get).verify]
+        checks: list[access_tokens.Verify] = [access_tokens.StoredTokens(archives.get).verify]
         if token is not None:
-            checks.insert(0, is_local_token(token))
+            checks.insert(0, access_tokens.is_local_token(token))
         if (issuer := service.oauth_issuer) is not None:
             keys_url, claim = service.oauth_jwks_url, service.oauth_tenant_claim
             checks.append(JwtVerifier(issuer, service.audience, keys_url, claim).verify)
-        verify = any_of(checks)
+        verify = access_tokens.any_of(checks)
     server = build_server(config, archives.get)
     server.middleware.append(measured)
     protocol = server.streamable_http_app(
@@ -260,7 +256,8 @@ def _local_names(listener: socket.socket) -> Names:
     return Names(
         hosts=hosts,
         origins=frozenset(f"http://{name}" for name in hosts),
-        header_help=f"Authorization: Bearer … (the token is in the archive's file {TOKEN_FILE}).",
+        header_help="Authorization: Bearer … (the token is in the archive's file "
+        f"{access_tokens.TOKEN_FILE}).",
     )
 
 

@@ -21,13 +21,8 @@ from context_compaction import (
 from mcp_types import TextResourceContents
 
 from mcp_server_compaction.config import entries
-from mcp_server_compaction.protocol import resources
+from mcp_server_compaction.protocol import resources, sessions
 from mcp_server_compaction.protocol.schemas import CompactOptions, short_schema
-from mcp_server_compaction.protocol.sessions import (
-    branch_pointer,
-    branches_document,
-    session_document,
-)
 from mcp_server_compaction.reading.slices import DEFAULT_CHARS
 from mcp_server_compaction.reading.text_source import json_line, open_source
 
@@ -90,7 +85,9 @@ async def _transcript(archive: Archive, uri: str, session_id: str) -> list[TextR
     """Return the metadata of a session and the newest messages of its newest branch."""
     info = await archive.session_info(session_id)
     branches, branch_count = await archive.branches(session_id)
-    document = session_document(info) | branches_document(session_id, branches, branch_count)
+    document = sessions.session_document(info) | sessions.branches_document(
+        session_id, branches, branch_count
+    )
     family, _ = await archive.sessions(limit=50, family_of=session_id)
     if len(family) > 1:
         family.sort(key=lambda info: (info.session_id != session_id, info.first_seconds))
@@ -108,7 +105,7 @@ async def _transcript(archive: Archive, uri: str, session_id: str) -> list[TextR
             break
         text, count = line + text, count + 1
     if text:
-        pointer = branch_pointer(session_id, newest, count)
+        pointer = sessions.branch_pointer(session_id, newest, count)
         contents.append(_contents(pointer, resources.JSON_LINES_TYPE, text))
     return contents
 
@@ -117,7 +114,7 @@ async def _member(archive: Archive, info: SessionInfo) -> JsonObject:
     """Return a session of a family, with the tokens of its newest receipt."""
     receipts = await archive.receipts(info.session_id, after=-1)
     tokens: JsonObject | None = receipts[-1].get("tokens") if receipts else None
-    return session_document(info) | {"tokens": tokens}
+    return sessions.session_document(info) | {"tokens": tokens}
 
 
 def options_document() -> dict[str, Any]:

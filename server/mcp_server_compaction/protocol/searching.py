@@ -18,19 +18,14 @@ from context_compaction import (
     passage_span,
 )
 
-from mcp_server_compaction.protocol.schemas import (
-    NextMessage,
-    SearchArguments,
-    SearchHit,
-    SearchReply,
-)
+from mcp_server_compaction.protocol import schemas
 from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.reading.slices import DEFAULT_CHARS
 
 _MINUTE_CHARS = len("2026-01-31T14:30")
 
 
-def query_of(arguments: SearchArguments) -> Query:
+def query_of(arguments: schemas.SearchArguments) -> Query:
     """Return the archive's query for `arguments`.
 
     Raises:
@@ -56,7 +51,7 @@ def query_of(arguments: SearchArguments) -> Query:
 
 def search_reply(
     page: SearchPage, passage_chars: Sequence[int], branched: Collection[str] = ()
-) -> SearchReply:
+) -> schemas.SearchReply:
     """Return a page of hits as the tool's reply.
 
     Args:
@@ -68,7 +63,7 @@ def search_reply(
     Raises:
         ValueError: `passage_chars` does not have one length for each hit.
     """
-    return SearchReply(
+    return schemas.SearchReply(
         hits=[
             _hit(hit, max_chars, hit.session_id in branched)
             for hit, max_chars in zip(page.hits, passage_chars, strict=True)
@@ -80,7 +75,7 @@ def search_reply(
     )
 
 
-def _hit(hit: Hit, max_chars: int, is_branched: bool) -> SearchHit:
+def _hit(hit: Hit, max_chars: int, is_branched: bool) -> schemas.SearchHit:
     position = hit.snippet_chars_before
     before = TERMINAL_CODE.sub("", hit.snippet[:position])
     passage = before + TERMINAL_CODE.sub("", hit.snippet[position:])
@@ -88,12 +83,12 @@ def _hit(hit: Hit, max_chars: int, is_branched: bool) -> SearchHit:
     is_whole = hit.size_chars == len(hit.snippet) and stop - start == len(passage)
     # The offset is useless if one read returns the whole text.
     reads_whole = hit.size_chars is not None and hit.size_chars < DEFAULT_CHARS
-    following: NextMessage | None = None
+    following: schemas.NextMessage | None = None
     if hit.next is not None:
         pointer, role = _pointer(hit.next, is_branched), hit.next.role
         snippet = TERMINAL_CODE.sub("", hit.next.snippet)[:max_chars]
-        following = NextMessage(pointer=pointer, role=role, snippet=snippet)
-    return SearchHit(
+        following = schemas.NextMessage(pointer=pointer, role=role, snippet=snippet)
+    return schemas.SearchHit(
         pointer=_pointer(hit, is_branched),
         session_id=hit.session_id if hit.kind == "output" else None,
         role=hit.role,

@@ -72,10 +72,7 @@ async def _files(
     A branch never changes, so the files of recent calls are kept: with 100,000 messages they take
     seconds, and people look at one file after the other.
     """
-    if head is None:
-        head = await _newest_head(archive, session_id)
-    else:
-        await archive.history(session_id, head)  # the session may have been deleted
+    head = head or await _newest_head(archive, session_id)
     known = _RECENT_FILES.setdefault(archive, LRUCache(2))
     key = session_id, head, until
     if key not in known:

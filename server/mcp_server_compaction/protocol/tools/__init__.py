@@ -21,13 +21,6 @@ from pydantic_core import to_json
 from mcp_server_compaction.protocol import schemas
 from mcp_server_compaction.protocol.deps import RequestContext, lists_of
 from mcp_server_compaction.protocol.resources import APP_URIS, texts
-from mcp_server_compaction.protocol.schemas import (
-    BOUNDS,
-    Arguments,
-    parse_arguments,
-    short_schema,
-    unknown_name,
-)
 
 # Claude Code truncates longer results. It accepts at most 500,000 characters.
 MAX_LIST_CHARS = 500_000
@@ -49,7 +42,7 @@ class ToolSpec:
         module: Module of this package with the function.
     """
 
-    arguments: type[Arguments]
+    arguments: type[schemas.Arguments]
     reply: type[BaseModel] | None
     is_read_only: bool = False
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -89,8 +82,8 @@ def tool_definitions() -> tuple[types.Tool, ...]:
         types.Tool(
             name=name,
             **texts()["tools"][name],
-            input_schema=short_schema(tool.arguments, without=BOUNDS),
-            output_schema=short_schema(tool.reply) if tool.reply else None,
+            input_schema=schemas.short_schema(tool.arguments, without=schemas.BOUNDS),
+            output_schema=schemas.short_schema(tool.reply) if tool.reply else None,
             annotations=types.ToolAnnotations(
                 read_only_hint=tool.is_read_only,
                 destructive_hint=None if tool.is_read_only else False,
@@ -123,10 +116,10 @@ async def call_tool(
     """
     tool = TOOLS.get(params.name)
     if tool is None:
-        raise MCPError(types.INVALID_PARAMS, unknown_name("tool", params.name, TOOLS))
+        raise MCPError(types.INVALID_PARAMS, schemas.unknown_name("tool", params.name, TOOLS))
     values = (params.arguments or {}) | lists_of(context.request).arguments
     try:
-        arguments = parse_arguments(tool.arguments, values)
+        arguments = schemas.parse_arguments(tool.arguments, values)
         # Import a tool's code on its first call, because hosts wait for the tool list.
         handler = getattr(import_module(f"{__name__}.{tool.module}"), params.name)
         result: types.CallToolResult = await handler(context, arguments)
