@@ -74,13 +74,13 @@ class Names:
         headers = Headers(scope=scope)
         host, origin = ", ".join(headers.getlist("host")), headers.get("origin")
         if host.lower() not in self.hosts:
-            return refused(
-                421,
+            return PlainTextResponse(
                 f"Wrong Host {host[:100]!r}. Use the address that the server printed at its start, "
                 "or for a team's service the address in --public-url.",
+                421,
             )
         if origin is not None and origin.lower() not in self.origins:
-            return refused(403, f"Pages of {origin[:100]!r} may not call this server.")
+            return PlainTextResponse(f"Pages of {origin[:100]!r} may not call this server.", 403)
         return None
 
 
@@ -114,7 +114,7 @@ class Gate:
         result = self.names.refusal(scope) or await self._identify(scope)
         if isinstance(result, Principal) and not await self._is_within_rate(result.tenant):
             reason = f"More than {REQUESTS_PER_SECOND} requests in a second. Call again later."
-            result = refused(429, reason, {"Retry-After": "1"})
+            result = PlainTextResponse(reason, 429, {"Retry-After": "1"})
         if not isinstance(result, Principal):
             await result(scope, receive, send)
             return
@@ -157,13 +157,13 @@ class Gate:
         except (CompactionError, KeysUnreachableError) as error:
             # The reason is only logged, because this caller must not learn where the archive is.
             _logger.warning("A token could not be checked: %s", error)
-            return refused(503, "Your token cannot be checked now. Call again later.")
+            return PlainTextResponse("Your token cannot be checked now. Call again later.", 503)
         if principal is not None and not principal.is_browser:
             return principal
         url = self.names.metadata_url
         challenge = "Bearer" if url is None else f'Bearer resource_metadata="{url}"'
         reason = f"Send a valid access token: {self.names.header_help}"
-        return refused(401, reason, {"WWW-Authenticate": challenge})
+        return PlainTextResponse(reason, 401, {"WWW-Authenticate": challenge})
 
     async def _is_within_rate(self, tenant: str) -> bool:
         """Whether the tenant is within its rate. Counts this request."""
@@ -190,11 +190,6 @@ def _sdk_user(principal: Principal) -> AuthenticatedUser:
     return AuthenticatedUser(
         AccessToken(token="", client_id=name, scopes=scopes, subject=name, claims=claims)
     )
-
-
-def refused(status: int, reason: str, headers: dict[str, str] | None = None) -> PlainTextResponse:
-    """Return a response with the reason of a refusal as plain text."""
-    return PlainTextResponse(reason, status_code=status, headers=headers)
 
 
 def json_bodies(app: ASGIApp) -> ASGIApp:

@@ -39,7 +39,6 @@ from mcp_server_compaction.protocol.http_gate import (
     Gate,
     Names,
     json_bodies,
-    refused,
 )
 from mcp_server_compaction.protocol.http_listening import bind, listen_on, serve, share_fairly
 from mcp_server_compaction.protocol.stdio import log_to_stderr
@@ -172,7 +171,7 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
         if await readiness.check():
             return PlainTextResponse("ready")
         # The reason is only in the log, because anybody may send this request.
-        return refused(503, "The archive does not respond.")
+        return PlainTextResponse("The archive does not respond.", 503)
 
     routes: list[BaseRoute] = [Route(MCP_PATH, json_bodies(protocol)), Route("/readyz", ready)]
     if service.metrics:

@@ -45,10 +45,6 @@ from mcp_server_compaction.config import WriterName
 MAX_READ_CHARS = 200_000
 
 ReplyKind = Literal["messages", "edits", "receipt"]
-Role = Literal["system", "user", "assistant", "tool"]
-SearchKind = Literal["words", "phrase", "regex"]
-SearchOrder = Literal["relevance", "recent"]
-ResumeHost = Literal["claude-code", "codex", "pi"]
 _MAX_PROBLEMS = 5
 # Keywords in use that the tool list omits to save tokens. A call outside a bound gets an error that
 # names the bound.
@@ -187,7 +183,7 @@ class CompactOptions(Arguments):
     and old results are cleared without a minimum saving."""
     prepare: bool = False
     """Compact the current messages now, but store the result for a later `apply`."""
-    resume: ResumeHost | None = None
+    resume: Literal["claude-code", "codex", "pi"] | None = None
     """With transcript_path: write the compacted conversation as a new session of this host, next to
     the original file. next_step has the command that continues it."""
     apply: str | None = None
@@ -264,7 +260,7 @@ class SearchArguments(Arguments):
     query: Annotated[str, Field(min_length=1)]
     session_id: str | None = None
     """Only this session and its sub-agents; ID@HEAD: one branch. Default: all sessions."""
-    role: Role | None = None
+    role: Literal["system", "user", "assistant", "tool"] | None = None
     tool: str | None = None
     """Only results of this tool."""
     path: str | None = None
@@ -272,9 +268,9 @@ class SearchArguments(Arguments):
     since: str | None = None
     """ISO 8601 date or time."""
     until: str | None = None
-    kind: SearchKind = "words"
+    kind: Literal["words", "phrase", "regex"] = "words"
     """words: any of the words, best match first."""
-    order: SearchOrder = "relevance"
+    order: Literal["relevance", "recent"] = "relevance"
     limit: Annotated[int, Field(ge=1, le=50)] = 10
     cursor: str | None = None
     """The last next_cursor."""

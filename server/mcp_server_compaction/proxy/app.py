@@ -17,13 +17,13 @@ import uvicorn
 from anyio import to_thread
 from anyio.abc import TaskGroup
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from mcp_server_compaction.config import Config, ProxyOptions
 from mcp_server_compaction.protocol.app import load_engine, reduce_gc
 from mcp_server_compaction.protocol.deps import LazyArchive
-from mcp_server_compaction.protocol.http_gate import Names, refused
+from mcp_server_compaction.protocol.http_gate import Names
 from mcp_server_compaction.protocol.http_listening import bind
 from mcp_server_compaction.proxy.requests import Conversation, api_of, read_conversation, usage_in
 from mcp_server_compaction.proxy.sessions import Sessions
@@ -61,7 +61,7 @@ class Proxy:
         request = Request(scope, receive)
         refusal = self.names.refusal(scope)
         if "upgrade" in request.headers:
-            refusal = refused(426, "There are no WebSockets here. Use HTTP.")
+            refusal = PlainTextResponse("There are no WebSockets here. Use HTTP.", 426)
         if refusal is not None:
             await refusal(scope, receive, send)
             return
