@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from context_compaction.activity import files
 from context_compaction.pipeline import solve
-from context_compaction.summarizers.extractive import collect, fill, items
+from context_compaction.summarizers.extractive import collect, items
 
 from benchmarks.answer_key import READERS, ReaderSession, measure, sessions
 
@@ -58,7 +58,7 @@ class Heuristic:
 
 def without(*kinds: str) -> Sequence[Patch]:
     """Return a patch that gives items of `kinds` almost no weight, so that they are taken last."""
-    return (Patch(fill, "WEIGHTS", {**fill.WEIGHTS, **dict.fromkeys(kinds, 0.01)}),)
+    return (Patch(items, "WEIGHTS", {**items.WEIGHTS, **dict.fromkeys(kinds, 0.01)}),)
 
 
 def in_order(pieces: Sequence[str]) -> list[int]:
@@ -129,11 +129,11 @@ def without_line_of(part: str) -> Sequence[Patch]:
 
 ACTIONS: Callable[..., Any] = WALK.add_actions
 HEURISTICS: Mapping[str, Heuristic] = {
-    **{f"items: {kind}": Heuristic(without(kind)) for kind in fill.WEIGHTS if kind != "replaced"},
+    **{f"items: {kind}": Heuristic(without(kind)) for kind in items.WEIGHTS if kind != "replaced"},
     "rules of the user": Heuristic(without("rule", "preference"), (WALK.add_rules,)),
-    "pasted text of a user": Heuristic((Patch(fill, "LONG_CHARS", 10**9),)),
+    "pasted text of a user": Heuristic((Patch(items, "LONG_CHARS", 10**9),)),
     "first and newest order do not age": Heuristic(
-        (Patch(fill, "orders_of", find_nothing),), (fill.orders_of,)
+        (Patch(items, "orders_of", find_nothing),), (items.orders_of,)
     ),
     "error of a result first": Heuristic(
         (Patch(collect, "errors_first", items.ends_first),), (collect.errors_first,)

@@ -54,8 +54,15 @@ from context_compaction.pipeline.summarize import (
 )
 from context_compaction.request import DETAIL_SHARES
 from context_compaction.summarizers.extractive.collect import collect
-from context_compaction.summarizers.extractive.fill import HEAD_TOKENS, Market, fill, orders_of
-from context_compaction.summarizers.extractive.items import Item, Record, mark_focus
+from context_compaction.summarizers.extractive.items import (
+    HEAD_TOKENS,
+    Item,
+    Market,
+    Record,
+    fill,
+    mark_focus,
+    orders_of,
+)
 from context_compaction.summarizers.extractive.render import (
     EXTRACTS_TITLE,
     RULE_KINDS,

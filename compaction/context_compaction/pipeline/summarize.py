@@ -35,7 +35,7 @@ from context_compaction.pipeline.assemble import assemble
 from context_compaction.redaction import Gates
 from context_compaction.request import CompactRequest
 from context_compaction.result import SummaryPrompt
-from context_compaction.summarizers.extractive.fill import HEAD_TOKENS
+from context_compaction.summarizers.extractive.items import HEAD_TOKENS
 from context_compaction.summarizers.extractive.render import (
     bought_items,
     earlier_entries,

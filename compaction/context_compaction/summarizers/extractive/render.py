@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from context_compaction.messages.model import Author, Message, Messages, Text
 from context_compaction.summarizers.extractive.collect import collect
-from context_compaction.summarizers.extractive.fill import HEAD_TOKENS, fill
-from context_compaction.summarizers.extractive.items import Item
+from context_compaction.summarizers.extractive.items import HEAD_TOKENS, Item, fill
 from context_compaction.tokens.counter import MessageCounter
 
 EXTRACTS_TITLE = "# Verbatim extracts"

@@ -51,7 +51,6 @@ Sign: TypeAlias = Literal[
 ]  # fmt: skip
 
 _MAX_SENTENCE_CHARS = 500
-_MIN_SENTENCE_CHARS = 6
 # A longer message was pasted: only its beginning and its end are read.
 _MAX_MESSAGE_CHARS = 12_000
 # People hardly type more lines than this in one message or paragraph.
@@ -271,7 +270,7 @@ def _split(line: str) -> Iterator[str]:
     """Yield the sentences of `line`. Fragments are dropped and long sentences are cut."""
     for part in _SENTENCE_END.split(_without_bullet(line)):
         sentence = " ".join(part.split())
-        if len(sentence) < (_MIN_SENTENCE_CHARS if sentence.isascii() else 2):
+        if len(sentence) < 2:
             continue
         if len(sentence) > _MAX_SENTENCE_CHARS:
             head, _, _ = sentence[: _MAX_SENTENCE_CHARS + 1].rpartition(" ")
