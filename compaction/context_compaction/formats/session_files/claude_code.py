@@ -18,21 +18,7 @@ from context_compaction.formats.base import (
     plain_text,
     text_or_none,
 )
-from context_compaction.formats.session_files.model import (
-    MARK,
-    MAX_BRANCHES,
-    Entry,
-    NewSession,
-    Row,
-    Session,
-    content_in_blocks,
-    first_text,
-    histories_of,
-    last_reply,
-    last_text,
-    missing_fields,
-    origin_of,
-)
+from context_compaction.formats.session_files import model
 from context_compaction.messages.model import JsonObject
 
 # The version that written rows name. The host was tested with them (tests/hosts).
@@ -47,7 +33,7 @@ def is_row(value: JsonObject) -> bool:
     return value.get("type") in ("user", "assistant") and "message" in value
 
 
-def read(rows: Sequence[Row]) -> Session:
+def read(rows: Sequence[model.Row]) -> model.Session:
     """Return the live branch after the last compaction, without the sub-agents' side chains.
 
     A sub-agent's own file contains nothing but a side chain, which is then the conversation.
@@ -66,7 +52,7 @@ def read(rows: Sequence[Row]) -> Session:
     return replace(session, session_id=_agent_id(rows[0], rows)) if is_subagent_file else session
 
 
-def read_histories(rows: Sequence[Row], from_start: bool) -> list[Session]:
+def read_histories(rows: Sequence[model.Row], from_start: bool) -> list[model.Session]:
     """Return the histories in rows of a file.
 
     Args:
@@ -75,30 +61,32 @@ def read_histories(rows: Sequence[Row], from_start: bool) -> list[Session]:
     """
     main = [row for row in rows if not _is_sidechain(row)]
     starts = [index for index, row in enumerate(main) if _starts_context(row)]
-    histories: list[Session] = []
+    histories: list[model.Session] = []
     for start, stop in zip([0, *starts], [*starts, len(main)], strict=True):
         is_new_start = from_start or start in starts
-        histories += histories_of(_branches(main[start:stop]), _session, is_new_start=is_new_start)
+        histories += model.histories_of(
+            _branches(main[start:stop]), _session, is_new_start=is_new_start
+        )
     return [*histories, *_subagents(rows)]
 
 
-def _starts_context(row: Row) -> bool:
+def _starts_context(row: model.Row) -> bool:
     """Whether a new context starts here: at the mark of a compaction, or at its summary."""
     is_mark = row.value.get("subtype") == "compact_boundary"
     return is_mark or row.value.get("isCompactSummary") is True
 
 
-def _is_sidechain(row: Row) -> bool:
+def _is_sidechain(row: model.Row) -> bool:
     return bool(row.value.get("isSidechain"))
 
 
-def _subagents(rows: Sequence[Row]) -> list[Session]:
+def _subagents(rows: Sequence[model.Row]) -> list[model.Session]:
     """Return a history for each sub-agent whose messages are in these rows."""
-    chains: dict[str, list[Row]] = {}
+    chains: dict[str, list[model.Row]] = {}
     sidechain = [row for row in rows if _is_sidechain(row)]
     for row, agent_id in zip(sidechain, _agent_ids(sidechain), strict=True):
         chains.setdefault(agent_id, []).append(row)
-    histories: list[Session] = []
+    histories: list[model.Session] = []
     for agent_id, chain in chains.items():
         session = _session(chain)
         histories.append(
@@ -114,12 +102,12 @@ def _subagents(rows: Sequence[Row]) -> list[Session]:
     return histories
 
 
-def _agent_id(row: Row, rows: Sequence[Row]) -> str:
+def _agent_id(row: model.Row, rows: Sequence[model.Row]) -> str:
     """Return the session ID of the sub-agent to which the first row of a file belongs."""
-    return origin_of(rows) or _agent_ids([row])[0]
+    return model.origin_of(rows) or _agent_ids([row])[0]
 
 
-def _agent_ids(sidechain: Sequence[Row]) -> list[str]:
+def _agent_ids(sidechain: Sequence[model.Row]) -> list[str]:
     """Return for each row the session ID of its sub-agent.
 
     Files of 2025 give sub-agents no `agentId`. There a row without a parent starts a sub-agent,
@@ -139,28 +127,32 @@ def _agent_ids(sidechain: Sequence[Row]) -> list[str]:
     return ids
 
 
-def _session(rows: Sequence[Row], context: Sequence[Row] | None = None) -> Session:
+def _session(
+    rows: Sequence[model.Row], context: Sequence[model.Row] | None = None
+) -> model.Session:
     """Return the session of `rows` with the messages of `context`, by default of all rows."""
-    entries: list[Entry] = []
+    entries: list[model.Entry] = []
     for row in rows if context is None else context:
         message = _message_of(row)
         if message is None:
             continue
         # A row that this library wrote is a complete message.
-        joined = _join(entries[-1].raw, message) if entries and MARK not in row.value else None
+        joined = (
+            _join(entries[-1].raw, message) if entries and model.MARK not in row.value else None
+        )
         if joined is None:
             entries.append(row.entry(message))
         else:
             entries[-1] = replace(entries[-1], raw=joined)
     values = [row.value for row in rows]
     models = (entry.raw.get("model") for entry in entries)
-    return Session(
+    return model.Session(
         kind="claude-code",
         format="anthropic",
         entries=tuple(entries),
-        session_id=origin_of(rows) or first_text(values, "sessionId"),
-        cwd=first_text(values, "cwd"),
-        model=last_text(model for model in models if model != SYNTHETIC_MODEL),
+        session_id=model.origin_of(rows) or model.first_text(values, "sessionId"),
+        cwd=model.first_text(values, "cwd"),
+        model=model.last_text(name for name in models if name != SYNTHETIC_MODEL),
     )
 
 
@@ -182,7 +174,7 @@ def _has_only_results(content: Sequence[object]) -> bool:
     return bool(types) and all(kind == "tool_result" for kind in types)
 
 
-def _message_of(row: Row) -> JsonObject | None:
+def _message_of(row: model.Row) -> JsonObject | None:
     """Return the message of a row; None if it has none.
 
     An attachment contains text that the user typed while the agent worked, or text that the host
@@ -219,7 +211,7 @@ def _attached_text(attachment: JsonObject) -> str:
     return f"{attachment.get('type')}\n{text}" if text else ""
 
 
-def _branches(rows: Sequence[Row]) -> list[list[Row]]:
+def _branches(rows: Sequence[model.Row]) -> list[list[model.Row]]:
     """Return the rows of each branch, the live branch last."""
     has_single_root = _has_single_root(rows)
     prompts: dict[str, int] = {}  # By `uuid` of a row: the position of its prompt.
@@ -242,9 +234,9 @@ def _branches(rows: Sequence[Row]) -> list[list[Row]]:
         return [list(rows)]
     branches = [
         [row for row, prompt in zip(rows, row_prompts, strict=True) if prompt in chain]
-        for chain in (_chain(end, parents) for end in ends[-MAX_BRANCHES:])
+        for chain in (_chain(end, parents) for end in ends[-model.MAX_BRANCHES :])
     ]
-    return branches if len(ends) <= MAX_BRANCHES else [list(rows), branches[-1]]
+    return branches if len(ends) <= model.MAX_BRANCHES else [list(rows), branches[-1]]
 
 
 def _chain(end: int, parents: dict[int, int]) -> set[int]:
@@ -256,7 +248,7 @@ def _chain(end: int, parents: dict[int, int]) -> set[int]:
     return chain
 
 
-def _has_single_root(rows: Sequence[Row]) -> bool:
+def _has_single_root(rows: Sequence[model.Row]) -> bool:
     """Whether a prompt without a parent starts again from the beginning.
 
     If other messages have no parent either, the host did not write the tree.
@@ -268,11 +260,11 @@ def _has_single_root(rows: Sequence[Row]) -> bool:
     )
 
 
-def _is_host_row(row: Row) -> bool:
+def _is_host_row(row: model.Row) -> bool:
     return any(row.value.get(mark) for mark in (*HOST_MARKS, "isSidechain"))
 
 
-def _is_prompt(row: Row) -> bool:
+def _is_prompt(row: model.Row) -> bool:
     """Whether the user typed the row and it names its parent."""
     if row.kind != "user" or "parentUuid" not in row.value or _is_host_row(row):
         return False
@@ -283,7 +275,7 @@ def _is_prompt(row: Row) -> bool:
     return not is_answer and not str(text).startswith(_HOST_PREFIXES)
 
 
-def needs_earlier_rows(rows: Sequence[Row]) -> bool:
+def needs_earlier_rows(rows: Sequence[model.Row]) -> bool:
     """Whether rows from the middle of a file depend on rows before them.
 
     They do if they fork, if a prompt continues an earlier row, or if a sub-agent without an ID
@@ -303,7 +295,7 @@ def needs_earlier_rows(rows: Sequence[Row]) -> bool:
     return len(_branches([row for row in rows if not _is_sidechain(row)])) > 1
 
 
-def write(messages: Sequence[JsonObject], session: NewSession) -> list[JsonObject]:
+def write(messages: Sequence[JsonObject], session: model.NewSession) -> list[JsonObject]:
     """Return the rows of a new file: a chain of one row for each message."""
     common = {
         "isSidechain": False,
@@ -313,7 +305,7 @@ def write(messages: Sequence[JsonObject], session: NewSession) -> list[JsonObjec
         "version": _VERSION,
         "timestamp": session.timestamp(),
     }
-    last = last_reply(messages)
+    last = model.last_reply(messages)
     rows: list[JsonObject] = []
     parent: str | None = None
     for index, message in enumerate(messages):
@@ -323,22 +315,22 @@ def write(messages: Sequence[JsonObject], session: NewSession) -> list[JsonObjec
         fields: JsonObject = {"role": role}
         if role == "assistant":
             usage = {"input_tokens": session.tokens, "output_tokens": 0}
-            fields |= missing_fields(unmarked, _reply_fields(index, session, usage))
+            fields |= model.missing_fields(unmarked, _reply_fields(index, session, usage))
             fields |= {"usage": usage} if index == last else {}
-            fields |= content_in_blocks(unmarked, "text")
+            fields |= model.content_in_blocks(unmarked, "text")
         written, mark = session.with_fields(unmarked, fields)
         row_id = str(uuid.uuid5(uuid.UUID(session.session_id), str(index)))
         row = {"parentUuid": parent, "type": role, "uuid": row_id, "message": written}
-        rows.append({**row, **marks, **common, MARK: mark})
+        rows.append({**row, **marks, **common, model.MARK: mark})
         parent = row_id
     if session.title:
         title = {"type": "custom-title", "customTitle": session.title}
         mark = {"session_id": session.origin}
-        rows.append({**title, "sessionId": session.session_id, MARK: mark})
+        rows.append({**title, "sessionId": session.session_id, model.MARK: mark})
     return rows
 
 
-def _reply_fields(index: int, session: NewSession, usage: JsonObject) -> JsonObject:
+def _reply_fields(index: int, session: model.NewSession, usage: JsonObject) -> JsonObject:
     """Return the fields that the API gives a reply in addition to role and content."""
     return {
         "id": f"msg_{session.session_id.replace('-', '')[:20]}{index:04}",
