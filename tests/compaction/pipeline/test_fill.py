@@ -140,10 +140,12 @@ async def test_fill_shows_the_outcome_below_an_error() -> None:
     assert "successfully created" in text
 
 
-async def test_fill_keeps_user_decisions_before_a_pasted_report() -> None:
+@pytest.mark.parametrize("place", ["before", "after"])
+async def test_fill_keeps_user_decisions_around_a_pasted_report(place: str) -> None:
     decisions = [f"Decision {n}: {what}." for n, what in enumerate(("no", "yes", "later", "both"))]
     report = "\n\n".join(paragraph(1_000 + n, 50) for n in range(140))
-    request = user("\n".join([*decisions, "", report]))
+    typed = "\n".join(decisions)
+    request = user(f"{typed}\n\n{report}" if place == "before" else f"{report}\n\n{typed}")
     payload = [*talk(10), request, assistant("Understood."), *talk(6, words=10)]
     text = text_of(await compacted(payload, 4_000))
     assert all(decision in text for decision in decisions)
@@ -161,6 +163,20 @@ async def test_fill_keeps_the_assertion_of_the_newest_failure() -> None:
         *(m for n in range(6) for m in answered(f"w{n}", "bash", "x\n" * 200, command=f"w {n}")),
     ]
     assert "assert 41 == 42" in text_of(await compacted(payload, 4_000))
+
+
+async def test_work_of_a_turn_names_the_command_that_failed_and_then_passed() -> None:
+    payload = [
+        *talk(3),
+        user("Repair the import."),
+        *answered("a", "bash", "Exit code 1\n1 failed", command="pytest tests/test_import.py"),
+        *answered("b", "bash", "9 passed", command="pytest tests/test_import.py"),
+        *answered("c", "bash", "0 errors", command="mypy"),
+        *talk(20, words=40),
+    ]
+    work = text_of(await compacted(payload, 3_000)).partition("failed, then passed")[2]
+    assert work.startswith(" pytest tests/test_import.py")
+    assert "mypy" not in work.partition("\\n")[0]
 
 
 async def test_words_of_the_host_are_not_in_a_shortened_text_of_the_user() -> None:

@@ -106,6 +106,7 @@ class _Turn:
     at: int
     changed: dict[str, None] = field(default_factory=dict[str, None])
     committed: dict[str, None] = field(default_factory=dict[str, None])
+    fixed: dict[str, None] = field(default_factory=dict[str, None])
 
 
 class _Walk:
@@ -295,9 +296,11 @@ class _Walk:
         if use.kind == "execute" and use.command:
             for branch, commit, subject in _COMMIT.findall(text):
                 turn.committed[f"{commit} on {branch}: {subject}"] = None
-            self._failed_commands.pop(use.command, None)
+            failure = self._failed_commands.pop(use.command, None)
             if has_failed:
                 self._failed_commands[use.command] = item
+            elif failure is not None:
+                turn.fixed[use.command.partition("\n")[0][:LABEL_CHARS]] = None
         if has_failed or not use.path:
             return
         if use.kind in ("write", "edit"):
@@ -327,7 +330,11 @@ class _Walk:
             if item.kind == "result":
                 item.kind = "failure"
         for turn in self._turns:
-            actions = {"changed": turn.changed, "committed": turn.committed}
+            actions = {
+                "changed": turn.changed,
+                "committed": turn.committed,
+                "failed, then passed": turn.fixed,
+            }
             texts = [f"{verb} {', '.join(names)}" for verb, names in actions.items() if names]
             if texts:
                 self._add(turn.at, "action", "done in this turn", ["; ".join(texts)])
