@@ -184,7 +184,7 @@ async def test_pattern_reduces_context_lines_when_all_matches_would_not_fit(
         ({"output_id": "o_0123456789abcdef01234567"}, None, "o_0123456789abcdef01234567"),
         ({"output_id": "transcript://nobody/messages/0-3"}, None, "nobody"),
         ({"output_id": "../../etc/passwd"}, None, "Invalid pointer"),
-        ({"output_id": "transcript://nobody/receipts/x"}, None, "Invalid pointer"),
+        ({"output_id": "transcript://outputs/receipts/x"}, None, "Invalid pointer"),
     ],
 )
 async def test_read_returns_the_exact_part_or_an_error_that_explains_its_absence(
