@@ -78,6 +78,16 @@ def object_or_none(value: object) -> model.JsonObject | None:
     return cast(model.JsonObject, value) if isinstance(value, dict) else None
 
 
+def system_text(value: object) -> str | None:
+    """Return the text of a system prompt: a string, text blocks, or Gemini's parts."""
+    if value is None or isinstance(value, str):
+        return value
+    holder = object_or_none(value)
+    blocks = objects_in(value if holder is None else holder.get("parts"))
+    texts = [text for block in blocks if (text := text_or_none(block.get("text"))) is not None]
+    return "\n".join(texts) or None
+
+
 def list_or_none(value: object) -> Sequence[Any] | None:
     """Return `value` if it is a JSON array, else None."""
     return cast(Sequence[Any], value) if isinstance(value, list) else None

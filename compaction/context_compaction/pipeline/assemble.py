@@ -1,13 +1,23 @@
 """Assemble the result: the list with its summary, restored files and notes; then validate it.
 
+The text of a file is the one on disk if it is inside the roots, otherwise the last in the list.
+States of files are in the archive, so every process knows the same.
+
 `validate` is the last check: validity, limits and progress of the result. Notes follow it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from context_compaction.activity.digest import MAX_LISTED, open_todos
-from context_compaction.activity.known_file import changed_warning, unreported_changes
+from context_compaction.activity.files import follow_files, unsure_note, without_secrets
+from context_compaction.activity.known_file import (
+    FileState,
+    changed_warning,
+    tracked_paths,
+    unreported_changes,
+    updated_states,
+)
 from context_compaction.context import (
     CompactionContext,
     EditedMessages,
@@ -15,6 +25,7 @@ from context_compaction.context import (
     Plan,
     Validation,
 )
+from context_compaction.file_access import DiskFile, ReadFile
 from context_compaction.formats import render
 from context_compaction.layers.base import FileText
 from context_compaction.layers.cut_point import CutPoint, history_of
@@ -34,17 +45,21 @@ from context_compaction.messages.model import (
     ToolResult,
     make_message,
     tool_calls,
+    tool_results,
 )
 from context_compaction.messages.pins import pin_block
 from context_compaction.messages.raw import history_hash
-from context_compaction.messages.speakers import user_texts
+from context_compaction.messages.speakers import newest_results, user_texts
 from context_compaction.pipeline.read import without_invalid_thinking
-from context_compaction.pipeline.sources import reports_changed_files, returns_list
 from context_compaction.request import Mode
 from context_compaction.result import Piece, Status
+from context_compaction.summarizers.extractive.items import FileItem
+from context_compaction.summarizers.instructions.sentences import OMISSION
 
 # Within this limit no summary gets long.
 _SHORT_TOKENS = 400
+_CHANGED = "changed on disk since it was last read here"
+_UNKNOWN = FileState("", "", -1, "", "", 0.0, is_changed=False)
 # A result that misses its target must save at least this share of the tokens.
 _LEAST_PROGRESS = 0.1
 _REPEATED = (
@@ -156,6 +171,117 @@ def _restore_index(messages: Messages, plan: Plan, cut: CutPoint) -> int:
         ),
         len(messages),
     )
+
+
+def reports_changed_files(context: CompactionContext) -> bool:
+    """Whether this call may append a note that lists files changed on disk."""
+    return context.settings.list_changed_files and returns_list(context)
+
+
+def returns_list(context: CompactionContext) -> bool:
+    """Whether the caller sends the returned list to the model next."""
+    return context.request.mode in ("auto", "micro", "full") and not context.request.prepare
+
+
+def find_files(context: CompactionContext, plan: Plan) -> FilesInWork | None:
+    """Return the files in work before the disk is read; None if this call needs none."""
+    if not (plan.acts or context.budget.is_over or reports_changed_files(context)):
+        return None
+    files = follow_files(context.messages, context.settings.tool_kinds)
+    # States of longer lists are skipped, so that a repeated call returns the same bytes.
+    stop_seq = max(context.session.seqs, default=-1)
+    earlier = (
+        state.files for state in reversed(context.session.states) if state.stop_seq < stop_seq
+    )
+    newest = next((states for states in earlier if states is not None), ())
+    return FilesInWork(files, {state.path: state for state in newest})
+
+
+async def files_on_disk(
+    files: FilesInWork | None, read_file: ReadFile | None
+) -> dict[str, DiskFile]:
+    """Return the files in work that are inside the roots and can be read, by path."""
+    if files is None or read_file is None:
+        return {}
+    found = {path: await read_file(path) for path in tracked_paths(files.files, files.states)}
+    return {path: file for path, file in found.items() if file is not None}
+
+
+def with_disk(
+    context: CompactionContext, files: FilesInWork | None, on_disk: Mapping[str, DiskFile]
+) -> FilesInWork:
+    """Return `files` with their states compared with the disk."""
+    if files is None:
+        return FilesInWork()
+    seqs = context.session.seqs
+    states = updated_states(files.files, files.states, on_disk, context.messages, seqs)
+    has_baseline = reports_changed_files(context) and any(
+        state.disk_sha256
+        and not state.seen_sha256
+        and state.seq != files.states.get(path, _UNKNOWN).seq
+        for path, state in states.items()
+    )
+    return FilesInWork(files.files, states, on_disk, has_baseline)
+
+
+def file_items(context: CompactionContext, files: FilesInWork, shift: int) -> Iterator[FileItem]:
+    """Yield the files that a filled target may contain, as on disk or as the list shows them last.
+
+    Args:
+        context: The call.
+        files: The files in work.
+        shift: Number of messages that the record has before the list's first message.
+    """
+    if not (context.policy.restores_files and context.settings.restore_files):
+        return
+    unread = newest_results(context.messages)
+    for path, file in files.files.items():
+        is_shown = unread and file.read_at >= unread.start
+        known = _text_of(context, files, path)
+        if known.text.strip() and not is_shown:
+            index = file.used_at + shift
+            yield FileItem(
+                path, known.text, index, file.focus, known.note, file.was_written, file.names
+            )
+
+
+def _text_of(context: CompactionContext, files: FilesInWork, path: str) -> FileText:
+    """Return the last known text of a file, without deleted files and files with secrets."""
+    file, state = files.files[path], files.states.get(path)
+    if file.is_deleted:
+        return FileText(path, "")
+    if disk := files.on_disk.get(path):
+        note = _CHANGED if state and state.is_changed else ""
+        return FileText(path, without_secrets(path, disk.text), note)
+    text, note = without_secrets(path, file.text or ""), ""
+    if text and not file.is_whole:
+        text = f"{OMISSION}\n{text}\n{OMISSION}"
+    if file.unsure_since is not None:
+        note = unsure_note(context.number_of(context.messages[file.unsure_since]))
+    return FileText(path, text, note)
+
+
+def files_to_restore(context: CompactionContext, plan: Plan) -> list[FileText]:
+    """Return the files that were read, for the layer `restore`: certain ones first, then newest.
+
+    None is restored if no history is replaced, or if the target was filled.
+    """
+    if plan.cut is None or plan.fills or context.request.range is not None:
+        return []
+    kept = plan.edited.messages[plan.cut.first_kept :]
+    shown = {
+        message.index
+        for message in kept
+        if not all(map(placeholders.seems_placeholder, tool_results(message)))
+    }
+    read = [
+        file
+        for file in plan.files.files.values()
+        if file.read_at >= 0 and not file.is_deleted
+        if context.messages[file.read_at].index not in shown
+    ]
+    read.sort(key=lambda file: (file.unsure_since is not None, -file.read_at))
+    return [_text_of(context, plan.files, file.path) for file in read]
 
 
 def validate(context: CompactionContext, edited: EditedMessages) -> Validation:

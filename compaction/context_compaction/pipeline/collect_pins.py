@@ -16,7 +16,7 @@ from itertools import islice
 from context_compaction.activity.background import running_jobs
 from context_compaction.context import Session
 from context_compaction.errors import SettingsError
-from context_compaction.formats.session_files.read import system_text
+from context_compaction.formats.base import system_text
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
     JsonObject,

@@ -26,7 +26,14 @@ from context_compaction.errors import HookError
 from context_compaction.file_access import ReadFile
 from context_compaction.messages.model import JsonObject
 from context_compaction.messages.raw import cache_markers, keep_cache_markers
-from context_compaction.pipeline.assemble import assemble, validate, with_notes
+from context_compaction.pipeline.assemble import (
+    assemble,
+    files_on_disk,
+    files_to_restore,
+    find_files,
+    validate,
+    with_notes,
+)
 from context_compaction.pipeline.read import context_of, read
 from context_compaction.pipeline.report import (
     Outcome,
@@ -36,13 +43,12 @@ from context_compaction.pipeline.report import (
     stats_of,
 )
 from context_compaction.pipeline.solve import decide, make_plan, with_text
-from context_compaction.pipeline.sources import (
-    files_on_disk,
-    files_to_restore,
-    find_files,
+from context_compaction.pipeline.summarize import (
+    asks_host,
+    prompt_for_host,
     read_originals,
+    summarize,
 )
-from context_compaction.pipeline.summarize import asks_host, prompt_for_host, summarize
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactionStats, CompactResult

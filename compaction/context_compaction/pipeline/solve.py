@@ -25,7 +25,7 @@ from context_compaction.messages.model import Message, Messages
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import newest_results
 from context_compaction.messages.tool_pairs import newest_run, safe_cuts
-from context_compaction.pipeline.assemble import assemble
+from context_compaction.pipeline.assemble import assemble, file_items, with_disk
 from context_compaction.pipeline.cut import (
     applied_plan,
     below_trigger,
@@ -38,17 +38,13 @@ from context_compaction.pipeline.cut import (
     without_minimum,
 )
 from context_compaction.pipeline.shorten import DERIVED, SHORT_NOTE_CHARS, shorten_to_bought
-from context_compaction.pipeline.sources import (
-    file_items,
-    originals_of,
-    parsed_originals,
-    with_archived,
-    with_disk,
-)
 from context_compaction.pipeline.summarize import (
     brings_text,
     find_saved_summary,
+    originals_of,
+    parsed_originals,
     uses_model,
+    with_archived,
     with_extracts,
     with_prose,
 )

@@ -8,7 +8,7 @@ from context_compaction import CompactRequest, compact
 from context_compaction.archive.archive import Archive
 from context_compaction.archive.values import ArchivedMessage
 from context_compaction.messages.placeholders import removed_span, summary_text
-from context_compaction.pipeline.sources import MAX_ORIGINALS
+from context_compaction.pipeline.summarize import MAX_ORIGINALS
 
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive

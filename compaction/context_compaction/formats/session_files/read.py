@@ -254,7 +254,7 @@ def _read_holder(holder: JsonObject, name: str) -> model.Session:
         _plain_session(values),
         session_id=base.text_or_none(holder.get("session_id")),
         model=base.text_or_none(holder.get("model")),
-        system=system_text(system),
+        system=base.system_text(system),
         tools=None if tools is None else list(tools),
     )
 
@@ -280,13 +280,3 @@ def _with_call_id(raw: JsonObject) -> JsonObject:
         return raw
     fields_before = {key: value for key, value in raw.items() if key != "tool_call_ids"}
     return {**fields_before, "tool_call_id": ids[0]}
-
-
-def system_text(value: object) -> str | None:
-    """Return the text of a system prompt: a string, text blocks, or Gemini's parts."""
-    if value is None or isinstance(value, str):
-        return value
-    holder = base.object_or_none(value)
-    blocks = base.objects_in(value if holder is None else holder.get("parts"))
-    texts = [text for block in blocks if (text := base.text_or_none(block.get("text"))) is not None]
-    return "\n".join(texts) or None
