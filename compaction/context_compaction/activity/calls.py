@@ -19,7 +19,6 @@ from typing import Any, TypeAlias, cast, get_args
 
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import ToolCall, is_list, memoized_on_call, strings_in
-from context_compaction.messages.names import pieces_of
 from context_compaction.request import ToolKind
 
 _logger = logging.getLogger(__name__)
@@ -65,6 +64,8 @@ _PATCH_END = "\n*** End Patch"
 _MOVED = "*** Move to: "
 # Verb and path of each file in a patch.
 _PATCHED_FILE = re.compile(r"^\*\*\* (Update|Add|Delete) File: (.+)$", re.MULTILINE)
+# The pieces of a name in camelCase or with digits.
+_PIECE = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,11 @@ class ToolUse:
     path: str | None = None
     command: str | None = None
     range: str = ""
+
+
+def pieces_of(name: str) -> list[str]:
+    """Return the pieces of a name: `parseHTML5` gives `parse`, `HTML` and `5`."""
+    return _PIECE.findall(name)
 
 
 @lru_cache(maxsize=1_000)  # a conversation has few tools and many calls

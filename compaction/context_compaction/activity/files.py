@@ -18,7 +18,6 @@ from context_compaction.activity import calls, outcome
 from context_compaction.activity.commands import EXPANDED, Effect, MayChange, Shows, command_effects
 from context_compaction.activity.known_file import FAST_CHARS, Budget, BudgetSpentError, KnownFile
 from context_compaction.messages import model, placeholders
-from context_compaction.messages.names import pieces_of
 from context_compaction.messages.tool_pairs import index_calls, with_unique_call_ids
 from context_compaction.redaction import redact
 
@@ -83,7 +82,7 @@ def holds_secrets(path: str) -> bool:
     """Whether files with this name usually contain secrets."""
     if path.lower().endswith(_OPEN_ENDINGS):
         return False
-    words = [word.lower() for word in pieces_of(posixpath.basename(path)[-200:])]
+    words = [word.lower() for word in calls.pieces_of(posixpath.basename(path)[-200:])]
     return bool(
         _SECRET_FILE.fullmatch(path[-400:])
         or not _SECRET_WORDS.isdisjoint(words)

@@ -27,7 +27,8 @@ from itertools import chain, pairwise
 from typing import Any
 from unicodedata import normalize
 
-from context_compaction.messages.names import STOP_WORDS, pieces_of
+from context_compaction.activity.calls import pieces_of
+from context_compaction.messages.names import STOP_WORDS
 
 _stemmer: Any = import_module("Stemmer")  # PyStemmer has no type annotations
 

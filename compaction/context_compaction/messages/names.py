@@ -1,4 +1,4 @@
-"""Names in a text, their kinds and pieces, and words that name nothing.
+"""Names in a text, their kinds, and words that name nothing.
 
 A name is a string that people copy and search for: a URL, a path, an identifier or a number.
 """
@@ -26,8 +26,6 @@ _KIND = re.compile(
     r"|(?P<identifier>(?=.*[A-Za-z]{2})(?=.*(?:[a-z][A-Z]|[_\d#]|::))[A-Za-z_][\w.:#-]*))",
     re.ASCII,
 )
-# The pieces of a name in camelCase or with digits.
-_PIECE = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 
 # English words that do not indicate the topic of a text.
 _STOP_WORDS = (
@@ -68,8 +66,3 @@ def kind_of(name: str) -> NameKind | None:
 def may_hold_name(word: str) -> bool:
     """Whether `word` is more than a plain word."""
     return not word.isalpha() or not (word.islower() or word.istitle() or word.isupper())
-
-
-def pieces_of(name: str) -> list[str]:
-    """Return the pieces of a name: `parseHTML5` gives `parse`, `HTML` and `5`."""
-    return _PIECE.findall(name)
