@@ -10,16 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from context_compaction import compaction_state
 from context_compaction.activity.known_file import FileState, KnownFile
 from context_compaction.archive.values import AppendResult
 from context_compaction.budget import TokenBudget
-from context_compaction.compaction_state import (
-    NO_REJECTIONS,
-    CompactionState,
-    PreparedList,
-    PromptTooLongRejections,
-    SavedSummary,
-)
 from context_compaction.file_access import DiskFile
 from context_compaction.formats import CachedList
 from context_compaction.layers.base import FileText, LayerContext
@@ -104,12 +98,12 @@ class Session:
     heads: tuple[str, ...]
     request: CompactRequest
     history: str
-    states: Sequence[CompactionState]
-    all_states: Sequence[CompactionState]
+    states: Sequence[compaction_state.CompactionState]
+    all_states: Sequence[compaction_state.CompactionState]
     input_indices: InputIndices | None = None
     recognised: Recognised | None = None
-    rejections: PromptTooLongRejections = NO_REJECTIONS
-    applied: tuple[PreparedList, ProvenTexts] | None = None
+    rejections: compaction_state.PromptTooLongRejections = compaction_state.NO_REJECTIONS
+    applied: tuple[compaction_state.PreparedList, ProvenTexts] | None = None
     is_repeated: bool = False
     proven: ProvenTexts = NO_PROVEN_TEXTS
 
@@ -362,7 +356,7 @@ class SummaryMatch:
         gap_tokens: Tokens of those messages; negative if the summary reaches beyond the cut.
     """
 
-    summary: SavedSummary
+    summary: compaction_state.SavedSummary
     since: Messages
     gap_tokens: int
 

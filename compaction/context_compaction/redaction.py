@@ -9,23 +9,13 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from context_compaction.errors import InvalidMessageError, SettingsError
 from context_compaction.find_secrets import find_secrets
+from context_compaction.messages import model
 from context_compaction.messages.cache import RecentCache, json_key
-from context_compaction.messages.model import (
-    Blob,
-    Block,
-    Message,
-    Part,
-    Text,
-    ToolCall,
-    ToolResult,
-    is_list,
-    is_object,
-)
 
 RedactionMode: TypeAlias = Literal["off", "warn", "on"]
 REDACTION_MODES: tuple[RedactionMode, ...] = ("off", "warn", "on")
 
-_AnyBlock = TypeVar("_AnyBlock", bound=Block | Part)
+_AnyBlock = TypeVar("_AnyBlock", bound=model.Block | model.Part)
 
 # Values that providers sign and reject if they are changed.
 _SIGNED_KEYS = frozenset({
@@ -55,7 +45,7 @@ class Gates:
     """
 
     mode: RedactionMode
-    messages: Sequence[Message] = field(repr=False)
+    messages: Sequence[model.Message] = field(repr=False)
 
     @cached_property
     def _secrets(self) -> Mapping[str, str]:
@@ -123,17 +113,17 @@ def check_no_secret(session_id: str) -> None:
 
 
 def _ids_of(value: Any) -> Iterator[str]:
-    if is_object(value):
+    if model.is_object(value):
         yield from (value[key] for key in _ID_KEYS & value.keys() if isinstance(value[key], str))
         for key, item in value.items():
             if key not in _TOOL_VALUES:
                 yield from _ids_of(item)
-    elif is_list(value):
+    elif model.is_list(value):
         for item in value:
             yield from _ids_of(item)
 
 
-def redact_blob(blob: Blob) -> Blob:
+def redact_blob(blob: model.Blob) -> model.Blob:
     """Return a blob with its text redacted. Its ID stays, because a marker already contains it."""
     try:
         text = blob.data.decode("utf-8", "surrogatepass")
@@ -143,7 +133,7 @@ def redact_blob(blob: Blob) -> Blob:
     return blob if clean is text else replace(blob, data=clean.encode("utf-8", "surrogatepass"))
 
 
-def redact_message(message: Message, clean: Callable[[Any], Any]) -> Message:
+def redact_message(message: model.Message, clean: Callable[[Any], Any]) -> model.Message:
     """Apply `clean` to the texts of a message that this library wrote or edited."""
     if message.source is not None and not message.edited:
         return message
@@ -154,13 +144,13 @@ def redact_message(message: Message, clean: Callable[[Any], Any]) -> Message:
 
 def _cleaned(block: _AnyBlock, clean: Callable[[Any], Any]) -> _AnyBlock:
     match block:
-        case Text(text=text):
+        case model.Text(text=text):
             cleaned = clean(text)
             return block if cleaned == text else replace(block, text=cleaned, edited=True)
-        case ToolResult(content=content):
+        case model.ToolResult(content=content):
             parts = tuple(_cleaned(part, clean) for part in content)
             return block if parts == content else replace(block, content=parts, edited=True)
-        case ToolCall(arguments=arguments, edited=True):
+        case model.ToolCall(arguments=arguments, edited=True):
             fields: Any = clean({"arguments": arguments})
             return block if fields["arguments"] == arguments else replace(block, **fields)
         case _:
@@ -228,7 +218,7 @@ def _mapped(value: Any, change: Callable[[str], str], *, of_tool: bool = False) 
     """
     if isinstance(value, str):
         return change(value)
-    if is_object(value):
+    if model.is_object(value):
         return _mapped_object(value, change, of_tool=of_tool)
     if isinstance(value, list | tuple):
         items = cast("Sequence[Any]", value)

@@ -12,26 +12,7 @@ from context_compaction.activity.background import started_line
 from context_compaction.activity.calls import gist_of, is_steering
 from context_compaction.activity.outcome import error_line, is_failed
 from context_compaction.layers.cut_point import CutPoint
-from context_compaction.messages import placeholders
-from context_compaction.messages.model import (
-    JSON_MEDIA_TYPE,
-    Blob,
-    Block,
-    Edit,
-    Message,
-    Messages,
-    Part,
-    Step,
-    Text,
-    ToolCall,
-    ToolResult,
-    edit_message,
-    edit_result,
-    is_object,
-    make_blob,
-    media_json,
-    result_text,
-)
+from context_compaction.messages import model, placeholders
 from context_compaction.messages.pins import Pins
 from context_compaction.messages.placeholders import SpanOf
 from context_compaction.messages.tool_pairs import ProviderRules
@@ -92,8 +73,8 @@ class LayerContext:
     fresh_tokens: int = 0
     unread_tokens: int = 0
     cut: CutPoint | None = None
-    summary: Message | None = None
-    checkpoint: Message | None = None
+    summary: model.Message | None = None
+    checkpoint: model.Message | None = None
     files: Sequence[FileText] = ()
     files_at: int = 0
 
@@ -111,7 +92,7 @@ class Layer:
         uses_limit: Whether the result depends on `limit_tokens`.
     """
 
-    apply: Callable[[Messages, LayerContext], Step]
+    apply: Callable[[model.Messages, LayerContext], model.Step]
     description: str
     stage: Stage = "clear"
     acts_below_trigger: bool = False
@@ -135,9 +116,9 @@ class Replacement:
         edit: The change, still without its layer and the index of the message.
     """
 
-    block: Block
-    blobs: Sequence[Blob]
-    edit: Edit
+    block: model.Block
+    blobs: Sequence[model.Blob]
+    edit: model.Edit
 
     @property
     def saved_tokens(self) -> int:
@@ -146,9 +127,9 @@ class Replacement:
 
 
 def smaller(
-    old: Block,
-    new: Block,
-    blobs: Sequence[Blob],
+    old: model.Block,
+    new: model.Block,
+    blobs: Sequence[model.Blob],
     count: MessageCounter,
     action: str,
     tool_name: str | None = None,
@@ -161,7 +142,7 @@ def smaller(
     """
     sizes = count.block(old), count.block(new)
     pointers = archived_ids or tuple(blob.output_id for blob in blobs)
-    edit = Edit("", action, None, *sizes, pointers, tool_name, note)
+    edit = model.Edit("", action, None, *sizes, pointers, tool_name, note)
     return Replacement(new, blobs, edit) if sizes[1] < sizes[0] else None
 
 
@@ -172,7 +153,7 @@ def is_protected(tool_name: str, settings: Settings) -> bool:
 
 
 def clear_result(
-    result: ToolResult,
+    result: model.ToolResult,
     tool_name: str,
     count: MessageCounter,
     reason: str = "",
@@ -200,50 +181,50 @@ def clear_result(
         if words
         else placeholders.cleared(tool_name, size_chars, blobs, reason)
     )
-    content = result_text(result)
+    content = model.result_text(result)
     if line := error_line(content) if is_failed(result) else started_line(content):
         text = f"{text}\n{placeholders.quoted(line)}"
-    cleared = edit_result(result, (Text(text, author="compaction"),))
+    cleared = model.edit_result(result, (model.Text(text, author="compaction"),))
     return smaller(result, cleared, blobs, count, "cleared", tool_name, reason)
 
 
 def persist_result(
-    result: ToolResult, tool_name: str, count: MessageCounter, show: Callable[[str], str]
+    result: model.ToolResult, tool_name: str, count: MessageCounter, show: Callable[[str], str]
 ) -> Replacement | None:
     """Return `result` with its texts replaced by one marker. Other parts, such as images, stay.
 
     `show` gets the marker with a blank preview, and returns the preview. None if the result would
     not become smaller.
     """
-    texts = tuple(part for part in result.content if isinstance(part, Text))
-    media = tuple(part for part in result.content if not isinstance(part, Text))
+    texts = tuple(part for part in result.content if isinstance(part, model.Text))
+    media = tuple(part for part in result.content if not isinstance(part, model.Text))
     blobs = result_blobs(result, tool_name, texts)
     if not blobs:
         return None
     size_chars = sum(len(part.text) for part in texts)
     shown = show(placeholders.persisted(blobs, " ", tool_name, size_chars))
     text = placeholders.persisted(blobs, shown, tool_name, size_chars)
-    marked = edit_result(result, (Text(text, author="compaction"), *media))
+    marked = model.edit_result(result, (model.Text(text, author="compaction"), *media))
     return smaller(result, marked, blobs, count, "persisted", tool_name)
 
 
-def clip_call(call: ToolCall, count: MessageCounter, limit_chars: int) -> Replacement | None:
+def clip_call(call: model.ToolCall, count: MessageCounter, limit_chars: int) -> Replacement | None:
     """Return `call` with string arguments above `limit_chars` clipped. None if nothing is saved."""
     # A tenth of the limit, or more of a small limit, is enough to recognize the argument.
     head_chars = max(limit_chars // 10, min(limit_chars // 2, 100))
-    blobs: list[Blob] = []
+    blobs: list[model.Blob] = []
 
     def clip(value: Any) -> Any:
         if not isinstance(value, str) or len(value) <= limit_chars:
             return value
         if placeholders.is_clipped(value):
             return value
-        blob = make_blob(value, tool_name=call.name, call_id=call.call_id)
+        blob = model.make_blob(value, tool_name=call.name, call_id=call.call_id)
         blobs.append(blob)
         return placeholders.clipped(gist_of(value)[:head_chars], len(value), blob)
 
     arguments: object = call.arguments
-    if is_object(arguments):
+    if model.is_object(arguments):
         clipped: Any = {name: clip(value) for name, value in arguments.items()}
     else:
         clipped = clip(arguments)
@@ -253,55 +234,59 @@ def clip_call(call: ToolCall, count: MessageCounter, limit_chars: int) -> Replac
     return smaller(call, shorter, blobs, count, "clipped", call.name)
 
 
-def clear_marker(result: ToolResult, tool_name: str, count: MessageCounter) -> Replacement | None:
+def clear_marker(
+    result: model.ToolResult, tool_name: str, count: MessageCounter
+) -> Replacement | None:
     """Return `result` without the preview in its marker. None if it contains no marker."""
     for number, part in enumerate(result.content):
-        text = part.text if isinstance(part, Text) and part.author == "compaction" else ""
+        text = part.text if isinstance(part, model.Text) and part.author == "compaction" else ""
         if shorter := placeholders.placeholder_from_marker(text):
             if line := started_line(placeholders.preview_in(text)):
                 shorter = f"{shorter}\n{line}"
             content = [*result.content]
-            content[number] = Text(shorter, author="compaction")
-            cleared = edit_result(result, tuple(content))
+            content[number] = model.Text(shorter, author="compaction")
+            cleared = model.edit_result(result, tuple(content))
             ids = placeholders.ids_in_placeholder(text)
             note = "the model has seen its preview"
             return smaller(result, cleared, (), count, "cleared", tool_name, note, ids)
     return None
 
 
-def replace_blocks(messages: Messages, chosen: Mapping[Place, Replacement], *, layer: str) -> Step:
+def replace_blocks(
+    messages: model.Messages, chosen: Mapping[Place, Replacement], *, layer: str
+) -> model.Step:
     """Return the list with every chosen block replaced; the same object if none is chosen."""
     if not chosen:
-        return Step(messages)
+        return model.Step(messages)
     out = list(messages)
-    edits: list[Edit] = []
-    blobs: list[Blob] = []
+    edits: list[model.Edit] = []
+    blobs: list[model.Blob] = []
     for place, replacement in sorted(chosen.items()):
         message = out[place.message]
         blocks = [*message.blocks]
         blocks[place.block] = replacement.block
-        out[place.message] = edit_message(message, blocks)
+        out[place.message] = model.edit_message(message, blocks)
         blobs.extend(replacement.blobs)
         edits.append(replace(replacement.edit, layer=layer, index=message.index))
-    return Step(tuple(out), tuple(edits), tuple(blobs))
+    return model.Step(tuple(out), tuple(edits), tuple(blobs))
 
 
-def result_chars(result: ToolResult) -> int:
+def result_chars(result: model.ToolResult) -> int:
     """Return the length of all parts in characters. Media count as their JSON."""
     return sum(len(_part_text(part)) for part in result.content)
 
 
 def result_blobs(
-    result: ToolResult, tool_name: str, parts: Sequence[Part] | None = None
-) -> tuple[Blob, ...]:
+    result: model.ToolResult, tool_name: str, parts: Sequence[model.Part] | None = None
+) -> tuple[model.Blob, ...]:
     """Return a blob for each part that is not empty: text as it is, other parts as JSON.
 
     `parts` limits the blobs to some parts of the result.
     """
     return tuple(
-        make_blob(
+        model.make_blob(
             _part_text(part),
-            media_type="text/plain" if isinstance(part, Text) else JSON_MEDIA_TYPE,
+            media_type="text/plain" if isinstance(part, model.Text) else model.JSON_MEDIA_TYPE,
             tool_name=tool_name,
             call_id=result.call_id,
         )
@@ -310,5 +295,5 @@ def result_blobs(
     )
 
 
-def _part_text(part: Part) -> str:
-    return part.text if isinstance(part, Text) else media_json(part)
+def _part_text(part: model.Part) -> str:
+    return part.text if isinstance(part, model.Text) else model.media_json(part)

@@ -9,19 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from context_compaction.messages import placeholders
-from context_compaction.messages.model import (
-    Block,
-    Message,
-    Messages,
-    Opaque,
-    Text,
-    ToolCall,
-    ToolResult,
-    edit_message,
-    tool_calls,
-    tool_results,
-)
+from context_compaction.messages import model, placeholders
 from context_compaction.messages.tool_pairs import ProviderRules, safe_cuts
 from context_compaction.tokens.counter import MessageCounter
 
@@ -59,7 +47,7 @@ class CutPoint:
         return self.first_kept if self.folds_request else self.history_end
 
 
-def is_preserved(message: Message) -> bool:
+def is_preserved(message: model.Message) -> bool:
     """Whether a part of a message survives every cut.
 
     That applies to system messages, project rules, the provider's own compaction blocks, which only
@@ -71,48 +59,48 @@ def is_preserved(message: Message) -> bool:
     return message.role != "assistant" and placeholders.is_system(message)
 
 
-def preserved_part(message: Message) -> Message | None:
+def preserved_part(message: model.Message) -> model.Message | None:
     """Return the part of a message that survives every cut; None if there is none."""
     if not is_preserved(message):
         return None
     preserved, replaced = _split(message)
-    return edit_message(message, preserved) if replaced else message
+    return model.edit_message(message, preserved) if replaced else message
 
 
-def _replaced_part(message: Message) -> Message | None:
+def _replaced_part(message: model.Message) -> model.Message | None:
     """Return the part of a message that a summary replaces; None if all of it survives."""
     if not is_preserved(message):
         return message
     _, replaced = _split(message)
-    return edit_message(message, replaced) if replaced else None
+    return model.edit_message(message, replaced) if replaced else None
 
 
-def _split(message: Message) -> tuple[list[Block], list[Block]]:
+def _split(message: model.Message) -> tuple[list[model.Block], list[model.Block]]:
     """Return the blocks of a preserved message that survive, and the others.
 
     All blocks next to a compaction block survive unless the message has calls, which go with their
     results. Blocks next to project rules do not survive.
     """
     has_compaction = any(map(_is_compaction, message.blocks))
-    if placeholders.is_system(message) or (has_compaction and not tool_calls(message)):
+    if placeholders.is_system(message) or (has_compaction and not model.tool_calls(message)):
         return [*message.blocks], []
     preserved = [block for block in message.blocks if _is_preserved_block(block)]
     return preserved, [block for block in message.blocks if not _is_preserved_block(block)]
 
 
-def history_of(messages: Messages, cut: CutPoint) -> Messages:
+def history_of(messages: model.Messages, cut: CutPoint) -> model.Messages:
     """Return the messages that the summary replaces, including earlier summaries."""
-    history: list[Message] = []
+    history: list[model.Message] = []
     if not is_without_history(messages, cut):
         history += _replaced(messages[cut.history_start : cut.history_end])
     if cut.request_at is not None:
         request = messages[cut.request_at]
-        if results := [result for result in tool_results(request) if not result.loads_tools]:
-            history.append(edit_message(request, results))
+        if results := [result for result in model.tool_results(request) if not result.loads_tools]:
+            history.append(model.edit_message(request, results))
     return tuple(history)
 
 
-def is_without_history(messages: Messages, cut: CutPoint) -> bool:
+def is_without_history(messages: model.Messages, cut: CutPoint) -> bool:
     """Whether nothing that a summary could replace precedes the running turn.
 
     Restored files and fillers, which an earlier compaction added, are no history.
@@ -125,7 +113,7 @@ def is_without_history(messages: Messages, cut: CutPoint) -> bool:
     )
 
 
-def turn_prefix_of(messages: Messages, cut: CutPoint) -> Messages:
+def turn_prefix_of(messages: model.Messages, cut: CutPoint) -> model.Messages:
     """Return the messages of the running turn that the checkpoint replaces; may be empty."""
     if cut.request_at is None:
         return ()
@@ -133,20 +121,20 @@ def turn_prefix_of(messages: Messages, cut: CutPoint) -> Messages:
     return (*request, *_replaced(messages[cut.request_at + 1 : cut.first_kept]))
 
 
-def request_of(messages: Messages, request_at: int) -> Message:
+def request_of(messages: model.Messages, request_at: int) -> model.Message:
     """Return the running turn's request as it stays before a cut: without results.
 
     A request may share its message with the result of the previous call. That call is replaced, and
     a provider refuses a result without its call.
     """
     request = messages[request_at]
-    if not tool_results(request):
+    if not model.tool_results(request):
         return request
-    blocks: list[Block] = [b for b in request.blocks if not isinstance(b, ToolResult)]
-    return edit_message(request, blocks)
+    blocks: list[model.Block] = [b for b in request.blocks if not isinstance(b, model.ToolResult)]
+    return model.edit_message(request, blocks)
 
 
-def cut_all(messages: Messages, rules: ProviderRules) -> CutPoint | None:
+def cut_all(messages: model.Messages, rules: ProviderRules) -> CutPoint | None:
     """Return the cut after which only an unanswered request stays; None if nothing can be cut."""
     index = len(messages)
     while index and (
@@ -157,12 +145,14 @@ def cut_all(messages: Messages, rules: ProviderRules) -> CutPoint | None:
     return _cut_before(messages, index, rules)
 
 
-def cut_keeping(messages: Messages, rules: ProviderRules, *, keep_messages: int) -> CutPoint | None:
+def cut_keeping(
+    messages: model.Messages, rules: ProviderRules, *, keep_messages: int
+) -> CutPoint | None:
     """Return the cut that keeps the newest `keep_messages`, or more to keep pairs together."""
     return _cut_before(messages, max(0, len(messages) - keep_messages), rules)
 
 
-def _cut_before(messages: Messages, index: int, rules: ProviderRules) -> CutPoint | None:
+def _cut_before(messages: model.Messages, index: int, rules: ProviderRules) -> CutPoint | None:
     """Return the last safe cut up to `index`; None if it would replace only synthetic messages."""
     safe = safe_cuts(messages, rules)
     while index and not safe[index]:
@@ -172,7 +162,7 @@ def _cut_before(messages: Messages, index: int, rules: ProviderRules) -> CutPoin
 
 
 def find_cut(
-    messages: Messages,
+    messages: model.Messages,
     *,
     count: MessageCounter,
     rules: ProviderRules,
@@ -217,25 +207,25 @@ def find_cut(
     return None if all(map(placeholders.is_synthetic, replaced)) else cut
 
 
-def _is_preserved_block(block: Block) -> bool:
+def _is_preserved_block(block: model.Block) -> bool:
     match block:
-        case Text():
+        case model.Text():
             return block.author == "project"
-        case ToolCall() | ToolResult():
+        case model.ToolCall() | model.ToolResult():
             return block.loads_tools
         case _:
-            return isinstance(block, Opaque) and (block.loads_tools or _is_compaction(block))
+            return isinstance(block, model.Opaque) and (block.loads_tools or _is_compaction(block))
 
 
-def _is_compaction(block: Block) -> bool:
-    return isinstance(block, Opaque) and "compaction" in block.kind
+def _is_compaction(block: model.Block) -> bool:
+    return isinstance(block, model.Opaque) and "compaction" in block.kind
 
 
-def _replaced(messages: Messages) -> Iterator[Message]:
+def _replaced(messages: model.Messages) -> Iterator[model.Message]:
     return filter(None, map(_replaced_part, messages))
 
 
-def _tail_tokens(messages: Messages, count: MessageCounter) -> list[int]:
+def _tail_tokens(messages: model.Messages, count: MessageCounter) -> list[int]:
     """Return for each index the tokens from there to the end."""
     sizes = [count.message(message) for message in messages]
     return [*reversed([0, *accumulate(reversed(sizes))])]

@@ -10,14 +10,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from context_compaction.activity.calls import ToolUse, classify
-from context_compaction.layers.base import (
-    LayerContext,
-    Place,
-    Replacement,
-    clear_result,
-    is_protected,
-    replace_blocks,
-)
+from context_compaction.layers import base
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages, Step, ToolCall, ToolResult, result_text
 from context_compaction.messages.speakers import newest_results
@@ -35,34 +28,34 @@ _UNCHANGED = "FILE_UNCHANGED: same content as the earlier read above"
 class _AnsweredCall:
     """A successful call with its result, and the place of the result."""
 
-    place: Place
+    place: base.Place
     call: ToolCall
     result: ToolResult
     use: ToolUse
     text: str
 
 
-def dedupe(messages: Messages, context: LayerContext) -> Step:
+def dedupe(messages: Messages, context: base.LayerContext) -> Step:
     """Clear superseded reads and repeated outputs. Linear in the number of results."""
     newer: set[tuple[str, ...]] = set()
-    chosen: dict[Place, Replacement] = {}
+    chosen: dict[base.Place, base.Replacement] = {}
     for answered in reversed([*_answered_calls(messages, context)]):
         if reason := _reason_to_clear(answered, newer):
             name = answered.call.name
-            if replacement := clear_result(answered.result, name, context.count, reason):
+            if replacement := base.clear_result(answered.result, name, context.count, reason):
                 chosen[answered.place] = replacement
         newer.update(_keys_of(answered))
-    return replace_blocks(messages, chosen, layer="dedupe")
+    return base.replace_blocks(messages, chosen, layer="dedupe")
 
 
-def clear_unchanged_reads(messages: Messages, context: LayerContext) -> Step:
+def clear_unchanged_reads(messages: Messages, context: base.LayerContext) -> Step:
     """Replace an unchanged repeated read by a pointer to the earlier read.
 
     Only the newest results are edited, because they are not cached yet.
     """
     newest = newest_results(messages)
     earlier: set[tuple[str, str, str]] = set()
-    chosen: dict[Place, Replacement] = {}
+    chosen: dict[base.Place, base.Replacement] = {}
     for answered in _answered_calls(messages, context):
         use, result, name = answered.use, answered.result, answered.call.name
         if use.kind != "read" or use.path is None or placeholders.is_placeholder(result):
@@ -70,14 +63,14 @@ def clear_unchanged_reads(messages: Messages, context: LayerContext) -> Step:
         read = (use.path, use.range, answered.text)
         is_repeated = read in earlier and answered.place.message in newest
         if is_repeated and (
-            cleared := clear_result(result, name, context.count, _SAME_BEFORE, _UNCHANGED)
+            cleared := base.clear_result(result, name, context.count, _SAME_BEFORE, _UNCHANGED)
         ):
             chosen[answered.place] = cleared
         earlier.add(read)
-    return replace_blocks(messages, chosen, layer="unchanged")
+    return base.replace_blocks(messages, chosen, layer="unchanged")
 
 
-def _answered_calls(messages: Messages, context: LayerContext) -> Iterator[_AnsweredCall]:
+def _answered_calls(messages: Messages, context: base.LayerContext) -> Iterator[_AnsweredCall]:
     """Yield the successful calls that may be cleared, with their results, oldest first."""
     unique = with_unique_call_ids(messages)
     calls = index_calls(unique).calls
@@ -87,11 +80,11 @@ def _answered_calls(messages: Messages, context: LayerContext) -> Iterator[_Answ
             if not (isinstance(block, ToolResult) and isinstance(unique_block, ToolResult)):
                 continue
             call = calls.get(unique_block.call_id)
-            if call is None or is_protected(call.name, context.settings):
+            if call is None or base.is_protected(call.name, context.settings):
                 continue
             if not block.is_error:  # a failed call read and changed nothing
                 use = classify(call, context.settings.tool_kinds)
-                yield _AnsweredCall(Place(index, number), call, block, use, result_text(block))
+                yield _AnsweredCall(base.Place(index, number), call, block, use, result_text(block))
 
 
 def _keys_of(answered: _AnsweredCall) -> Iterator[tuple[str, ...]]:

@@ -8,15 +8,8 @@ the pipeline reads files inside the roots, and otherwise uses the last content i
 
 from collections.abc import Sequence, Set
 
+from context_compaction.layers import cut_point
 from context_compaction.layers.base import FileText, LayerContext
-from context_compaction.layers.cut_point import (
-    history_of,
-    is_preserved,
-    is_without_history,
-    preserved_part,
-    request_of,
-    turn_prefix_of,
-)
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
     Edit,
@@ -89,8 +82,8 @@ def summarize(messages: Messages, context: LayerContext) -> Step:
     out: list[Message] = [*head]
     edits: list[Edit] = []
     if summary is None:
-        drops_all = is_without_history(messages, cut)
-        out += filter(is_preserved, before) if drops_all else before
+        drops_all = cut_point.is_without_history(messages, cut)
+        out += filter(cut_point.is_preserved, before) if drops_all else before
     else:
         preserved, edits = _preserved(before, repeated, count)
         out += preserved
@@ -99,11 +92,11 @@ def summarize(messages: Messages, context: LayerContext) -> Step:
             loaded = [result for result in tool_results(request) if result.loads_tools]
             out += [edit_message(request, loaded)] if loaded else []
         out.append(summary)
-        folded = turn_prefix_of(messages, cut) if cut.folds_request else ()
-        edits.append(_summary_edit((*history_of(messages, cut), *folded), summary, count))
+        folded = cut_point.turn_prefix_of(messages, cut) if cut.folds_request else ()
+        edits.append(_summary_edit((*cut_point.history_of(messages, cut), *folded), summary, count))
     if cut.request_at is not None:
         if not cut.folds_request:
-            request = request_of(messages, cut.request_at)
+            request = cut_point.request_of(messages, cut.request_at)
             out.append(request)
             edits += _part_edits(messages[cut.request_at], request, count)
         turn_prefix = messages[cut.request_at + 1 : cut.first_kept]
@@ -112,7 +105,7 @@ def summarize(messages: Messages, context: LayerContext) -> Step:
         edits += preserved_edits
     if checkpoint is not None:
         out.append(checkpoint)
-        edits.append(_summary_edit(turn_prefix_of(messages, cut), checkpoint, count))
+        edits.append(_summary_edit(cut_point.turn_prefix_of(messages, cut), checkpoint, count))
     return Step((*out, *messages[cut.first_kept :]), tuple(edits))
 
 
@@ -149,8 +142,8 @@ def _preserved(
     """Return the parts of `messages` that survive every cut, and an edit for each shortened one."""
     out: list[Message] = []
     edits: list[Edit] = []
-    for message in filter(is_preserved, messages):
-        part = preserved_part(message)
+    for message in filter(cut_point.is_preserved, messages):
+        part = cut_point.preserved_part(message)
         if id(message) in repeated:
             sizes = count.message(message), 0
             edits.append(Edit("summarize", "summarized", message.index, *sizes, note="repeated"))

@@ -7,17 +7,7 @@ than `min_savings_tokens`, and clears down to the target, well below the trigger
 from collections.abc import Iterator
 
 from context_compaction.activity.calls import classify, is_recalling
-from context_compaction.layers.base import (
-    LayerContext,
-    Place,
-    Replacement,
-    clear_marker,
-    clear_result,
-    clip_call,
-    is_protected,
-    replace_blocks,
-    result_chars,
-)
+from context_compaction.layers import base
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages, Step, ToolCall, ToolResult, tool_results
 from context_compaction.messages.speakers import newest_results
@@ -25,7 +15,7 @@ from context_compaction.messages.tool_pairs import CallIndex, index_calls
 from context_compaction.tokens.counter import content_tokens
 
 
-def microcompact(messages: Messages, context: LayerContext) -> Step:
+def microcompact(messages: Messages, context: base.LayerContext) -> Step:
     """Clear old results and clip old arguments until the messages are within the limit.
 
     The newest `keep_recent_results` stay. A result must be above `min_result_tokens` and
@@ -35,7 +25,7 @@ def microcompact(messages: Messages, context: LayerContext) -> Step:
     if excess_tokens <= 0:
         return Step(messages)
     minimum_tokens = context.settings.min_savings_tokens
-    chosen: dict[Place, Replacement] = {}
+    chosen: dict[base.Place, base.Replacement] = {}
     saved_tokens = 0
     # The papers' minimum applies to the removed content, not to the difference.
     removed_tokens = 0
@@ -47,10 +37,12 @@ def microcompact(messages: Messages, context: LayerContext) -> Step:
             break
     if removed_tokens < minimum_tokens:
         return Step(messages)
-    return replace_blocks(messages, chosen, layer="microcompact")
+    return base.replace_blocks(messages, chosen, layer="microcompact")
 
 
-def _candidates(messages: Messages, context: LayerContext) -> Iterator[tuple[Place, Replacement]]:
+def _candidates(
+    messages: Messages, context: base.LayerContext
+) -> Iterator[tuple[base.Place, base.Replacement]]:
     """Yield the possible replacements, oldest first."""
     settings = context.settings
     index = index_calls(messages)
@@ -60,21 +52,21 @@ def _candidates(messages: Messages, context: LayerContext) -> Iterator[tuple[Pla
             if not isinstance(block, ToolCall | ToolResult) or block.call_id in recent:
                 continue
             name = block.name if isinstance(block, ToolCall) else index.name_of(block)
-            if is_protected(name, settings):
+            if base.is_protected(name, settings):
                 continue
             if not _is_compactable(block.call_id, index, context):
                 continue
             if isinstance(block, ToolResult):
                 replacement = _clear(block, name, context)
             elif block.call_id in index.result_at:
-                replacement = clip_call(block, context.count, settings.clip_argument_chars)
+                replacement = base.clip_call(block, context.count, settings.clip_argument_chars)
             else:
                 continue  # the call has no result yet
             if replacement is not None:
-                yield Place(message_index, number), replacement
+                yield base.Place(message_index, number), replacement
 
 
-def _is_compactable(call_id: str, index: CallIndex, context: LayerContext) -> bool:
+def _is_compactable(call_id: str, index: CallIndex, context: base.LayerContext) -> bool:
     kinds = context.settings.compactable_kinds
     call = index.calls.get(call_id)
     return not kinds or (
@@ -82,7 +74,9 @@ def _is_compactable(call_id: str, index: CallIndex, context: LayerContext) -> bo
     )
 
 
-def _recent_call_ids(messages: Messages, index: CallIndex, context: LayerContext) -> frozenset[str]:
+def _recent_call_ids(
+    messages: Messages, index: CallIndex, context: base.LayerContext
+) -> frozenset[str]:
     """Return the IDs of the calls whose results stay.
 
     These are the newest compactable results, and results that the model has not seen: all of them
@@ -106,13 +100,13 @@ def _recent_call_ids(messages: Messages, index: CallIndex, context: LayerContext
     return frozenset((*compactable[:keep], *unread))
 
 
-def _clear(result: ToolResult, name: str, context: LayerContext) -> Replacement | None:
+def _clear(result: ToolResult, name: str, context: base.LayerContext) -> base.Replacement | None:
     """Return the placeholder for `result`; None if it is small."""
     settings, count = context.settings, context.count
     if content_tokens(result, count) <= settings.min_result_tokens:
         return None
-    if result_chars(result) <= settings.min_result_chars:
+    if base.result_chars(result) <= settings.min_result_chars:
         return None
     if placeholders.is_placeholder(result):
-        return clear_marker(result, name, count)
-    return clear_result(result, name, count, words=settings.cleared_text)
+        return base.clear_marker(result, name, count)
+    return base.clear_result(result, name, count, words=settings.cleared_text)

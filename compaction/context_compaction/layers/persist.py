@@ -23,25 +23,7 @@ from context_compaction.layers.base import (
     result_chars,
 )
 from context_compaction.layers.preview import extract, preview, search_words
-from context_compaction.messages import placeholders
-from context_compaction.messages.model import (
-    JSON_MEDIA_TYPE,
-    Blob,
-    Block,
-    Document,
-    Edit,
-    Image,
-    Messages,
-    Part,
-    Step,
-    Text,
-    ToolResult,
-    make_blob,
-    media_json,
-    result_text,
-    starts_turn,
-    text_of,
-)
+from context_compaction.messages import model, placeholders
 from context_compaction.messages.speakers import newest_results, user_text
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.tokens.counter import MessageCounter, content_tokens
@@ -50,7 +32,7 @@ from context_compaction.tokens.counter import MessageCounter, content_tokens
 _SOUGHT_CHARS = 2_000
 
 
-def persist(messages: Messages, context: LayerContext) -> Step:
+def persist(messages: model.Messages, context: LayerContext) -> model.Step:
     """Archive large results, and leave a marker with a preview of each.
 
     An old result is large above `persist_result_tokens`; with `newest_only` old results stay. A new
@@ -73,7 +55,7 @@ def persist(messages: Messages, context: LayerContext) -> Step:
             if content_tokens(block, count) > settings.persist_result_tokens
         )
     if not places:
-        return Step(messages)
+        return model.Step(messages)
     index = index_calls(messages)
     room_tokens = _shares(sizes, context.unread_tokens)
     words = _search_words(messages) if places.intersection(sizes) else []
@@ -89,7 +71,7 @@ def persist(messages: Messages, context: LayerContext) -> Step:
 
 
 def _large_new_results(
-    messages: Messages, newest: range, sizes: Mapping[Place, int], context: LayerContext
+    messages: model.Messages, newest: range, sizes: Mapping[Place, int], context: LayerContext
 ) -> set[Place]:
     """Return the new results that are too large, alone or together. `sizes` are in tokens."""
     settings, fresh_tokens = context.settings, context.fresh_tokens
@@ -104,10 +86,14 @@ def _large_new_results(
 
 
 def _shown(
-    result: ToolResult, context: LayerContext, room_tokens: int, words: Sequence[str], marker: str
+    result: model.ToolResult,
+    context: LayerContext,
+    room_tokens: int,
+    words: Sequence[str],
+    marker: str,
 ) -> str:
     """Return the preview in `marker`; a longer one if the whole marker fits into `room_tokens`."""
-    text, measure = result_text(result), context.count.text
+    text, measure = model.result_text(result), context.count.text
     shown = preview(text, max_chars=context.settings.preview_chars)
     left_tokens = room_tokens - measure(marker)
     if left_tokens <= measure(shown):
@@ -115,25 +101,25 @@ def _shown(
     return extract(text, left_tokens, measure=measure, words=words)
 
 
-def fresh_result_tokens(messages: Messages, count: MessageCounter) -> int:
+def fresh_result_tokens(messages: model.Messages, count: MessageCounter) -> int:
     """Return the tokens of the newest results, which the model has not seen yet."""
     newest = _results(messages, newest_results(messages))
     return sum(content_tokens(block, count) for _, block in newest)
 
 
-def _search_words(messages: Messages) -> list[str]:
+def _search_words(messages: model.Messages) -> list[str]:
     """Return words of the newest request and of the agent's last text."""
     request = next((m for m in reversed(messages) if placeholders.is_request(m)), None)
-    agent = next((text_of(m.blocks) for m in reversed(messages) if m.role == "assistant"), "")
+    agent = next((model.text_of(m.blocks) for m in reversed(messages) if m.role == "assistant"), "")
     asked = user_text(request)[:_SOUGHT_CHARS] if request else ""
     return search_words(f"{asked}\n{agent[:_SOUGHT_CHARS]}")
 
 
-def _results(messages: Messages, indices: range) -> Iterator[tuple[Place, ToolResult]]:
+def _results(messages: model.Messages, indices: range) -> Iterator[tuple[Place, model.ToolResult]]:
     """Yield the results in the messages at `indices` that no layer has replaced yet."""
     for index in indices:
         for number, block in enumerate(messages[index].blocks):
-            if isinstance(block, ToolResult) and not placeholders.is_placeholder(block):
+            if isinstance(block, model.ToolResult) and not placeholders.is_placeholder(block):
                 yield Place(index, number), block
 
 
@@ -161,7 +147,7 @@ def _shares(sizes: Mapping[Place, int], tokens: int) -> dict[Place, int]:
     return shares
 
 
-def offload_media(messages: Messages, context: LayerContext) -> Step:
+def offload_media(messages: model.Messages, context: LayerContext) -> model.Step:
     """Replace media by pointers, oldest first, until the messages are within `limit_bytes`."""
     count = context.count
     excess_bytes = count.request_bytes(messages) - context.limit_bytes
@@ -169,38 +155,40 @@ def offload_media(messages: Messages, context: LayerContext) -> Step:
     for place, block in _old_blocks(messages) if excess_bytes > 0 else ():
         if excess_bytes <= 0:
             break
-        blobs: list[Blob] = []
+        blobs: list[model.Blob] = []
         new_block = _without_media(block, blobs)
         if not blobs:
             continue
         sizes = count.block(block), count.block(new_block)
         pointers = tuple(blob.output_id for blob in blobs)
-        edit = Edit("", "offloaded", None, *sizes, pointers, note="media")
+        edit = model.Edit("", "offloaded", None, *sizes, pointers, note="media")
         chosen[place] = Replacement(new_block, blobs, edit)
         excess_bytes -= sum(len(blob.data) for blob in blobs)
     return replace_blocks(messages, chosen, layer="offload")
 
 
-def _old_blocks(messages: Messages) -> Iterator[tuple[Place, Block]]:
+def _old_blocks(messages: model.Messages) -> Iterator[tuple[Place, model.Block]]:
     """Yield the blocks before the newest turn, oldest first."""
-    newest_turn = max((i for i, message in enumerate(messages) if starts_turn(message)), default=0)
+    newest_turn = max(
+        (i for i, message in enumerate(messages) if model.starts_turn(message)), default=0
+    )
     for index, message in enumerate(messages[:newest_turn]):
         for number, block in enumerate(message.blocks):
             yield Place(index, number), block
 
 
-def _without_media(block: Block, blobs: list[Blob]) -> Block:
+def _without_media(block: model.Block, blobs: list[model.Blob]) -> model.Block:
     """Return `block` with pointers in the place of media, and add the media to `blobs`."""
-    if isinstance(block, ToolResult):
+    if isinstance(block, model.ToolResult):
         parts = tuple(_offload(part, blobs) for part in block.content)
         return replace(block, content=parts, edited=True)
-    return _offload(block, blobs) if isinstance(block, Image | Document) else block
+    return _offload(block, blobs) if isinstance(block, model.Image | model.Document) else block
 
 
-def _offload(part: Part, blobs: list[Blob]) -> Part:
-    if not isinstance(part, Image | Document):
+def _offload(part: model.Part, blobs: list[model.Blob]) -> model.Part:
+    if not isinstance(part, model.Image | model.Document):
         return part
-    blob = make_blob(media_json(part), media_type=JSON_MEDIA_TYPE)
+    blob = model.make_blob(model.media_json(part), media_type=model.JSON_MEDIA_TYPE)
     blobs.append(blob)
     kind = type(part).__name__.lower()
-    return Text(placeholders.offloaded(kind, part.media_type, blob), author="host")
+    return model.Text(placeholders.offloaded(kind, part.media_type, blob), author="host")

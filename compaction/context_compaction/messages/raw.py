@@ -24,18 +24,8 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, cast
 
-from context_compaction.messages import placeholders
+from context_compaction.messages import model, placeholders
 from context_compaction.messages.cache import MAX_MESSAGES, Key, RecentCache, json_key
-from context_compaction.messages.model import (
-    JsonObject,
-    Message,
-    Messages,
-    Opaque,
-    Text,
-    is_list,
-    is_object,
-    is_same,
-)
 
 # 128 bits, so that branches of one archive never collide by chance.
 _HASH_BYTES = 16
@@ -56,17 +46,17 @@ _RESULT_KEYS = frozenset({"functionResponse", "function_response", "toolResult"}
 
 def hide_private(raw: Any) -> Any:
     """Return a host's message without private text of the user; the same object without any."""
-    is_users = is_object(raw) and raw.get("role", "user" if "parts" in raw else "") == "user"
+    is_users = model.is_object(raw) and raw.get("role", "user" if "parts" in raw else "") == "user"
     return _without_private(raw) if is_users else raw
 
 
 def _without_private(value: Any) -> Any:
     if isinstance(value, str):
         return _hide_in_text(value)
-    if is_list(value):
+    if model.is_list(value):
         items = [_without_private(item) for item in value]
-        return value if is_same(items, value) else items
-    if not is_object(value) or value.get("type") == "tool_result":
+        return value if model.is_same(items, value) else items
+    if not model.is_object(value) or value.get("type") == "tool_result":
         return cast("Any", value)
     changed = {
         key: public
@@ -94,12 +84,12 @@ def _hide_in_text(text: str) -> str:
     return "".join((*parts, text[position:])) if parts else text
 
 
-def without_cache_markers(raw: JsonObject) -> JsonObject:
+def without_cache_markers(raw: model.JsonObject) -> model.JsonObject:
     """Return `raw` without cache markers, otherwise unchanged."""
     return _normalized(raw, lambda parts: parts)
 
 
-def canonical_form(raw: JsonObject) -> JsonObject:
+def canonical_form(raw: model.JsonObject) -> model.JsonObject:
     """Return the form that messages share if they differ only in cache markers.
 
     Some hosts write a text as a block if it has a marker, and as a string otherwise.
@@ -107,9 +97,9 @@ def canonical_form(raw: JsonObject) -> JsonObject:
     return _normalized(raw, _as_string)
 
 
-def _normalized(raw: JsonObject, convert: Callable[[list[Any]], Any]) -> JsonObject:
+def _normalized(raw: model.JsonObject, convert: Callable[[list[Any]], Any]) -> model.JsonObject:
     """Return `raw` without cache markers, with each list of parts passed through `convert`."""
-    message: JsonObject = _unmarked(raw)
+    message: model.JsonObject = _unmarked(raw)
     match message:
         case {"content": [*blocks]}:
             converted = [_normalized_block(b, convert) for b in blocks if not _is_cache_point(b)]
@@ -138,7 +128,7 @@ def _as_string(parts: list[Any]) -> Any:
             return parts
 
 
-def cache_marker_count(raw: JsonObject) -> int:
+def cache_marker_count(raw: model.JsonObject) -> int:
     """Return the number of cache markers in a message."""
     blocks = _list_in(raw, "content")
     parts = [part for block in blocks for part in _list_in(block, "content")]
@@ -147,8 +137,8 @@ def cache_marker_count(raw: JsonObject) -> int:
 
 
 def _list_in(container: Any, key: str) -> list[Any]:
-    value = container.get(key) if is_object(container) else None
-    return value if is_list(value) else []
+    value = container.get(key) if model.is_object(container) else None
+    return value if model.is_list(value) else []
 
 
 def _is_cache_point(block: Any) -> bool:
@@ -156,17 +146,17 @@ def _is_cache_point(block: Any) -> bool:
 
 
 def _unmarked(value: Any) -> Any:
-    if not is_object(value) or _CACHE_MARKER not in value:
+    if not model.is_object(value) or _CACHE_MARKER not in value:
         return value
     return {key: item for key, item in value.items() if key != _CACHE_MARKER}
 
 
-def cache_markers(messages: Messages) -> list[Any]:
+def cache_markers(messages: model.Messages) -> list[Any]:
     """Return the markers of `messages`, in order."""
     return [marker for message in messages for marker in _markers_of(message)]
 
 
-def keep_cache_markers(markers: Sequence[Any], after: Messages) -> Messages:
+def keep_cache_markers(markers: Sequence[Any], after: model.Messages) -> model.Messages:
     """Return `after` with the first of `markers` on its last summary if a marker is missing."""
     if not markers or len(cache_markers(after)) >= len(markers):
         return after
@@ -178,7 +168,7 @@ def keep_cache_markers(markers: Sequence[Any], after: Messages) -> Messages:
     return (*after[:index], _marked(after[index], markers[0]), *after[index + 1 :])
 
 
-def _markers_of(message: Message) -> list[Any]:
+def _markers_of(message: model.Message) -> list[Any]:
     markers = [
         block.source[_CACHE_MARKER]
         for block in message.blocks
@@ -188,12 +178,12 @@ def _markers_of(message: Message) -> list[Any]:
     return markers + [p for block in message.blocks for p in points.get(id(block.source), ())]
 
 
-def cache_points(message: Message) -> dict[int, list[JsonObject]]:
+def cache_points(message: model.Message) -> dict[int, list[model.JsonObject]]:
     """Return the cache points of the host's message, by the identity of the preceding block.
 
     They are not blocks of the message. The cache point of a replaced block disappears.
     """
-    points: dict[int, list[JsonObject]] = {}
+    points: dict[int, list[model.JsonObject]] = {}
     previous: object = None
     for block in _list_in(message.source, "content"):
         if _is_cache_point(block):
@@ -203,12 +193,12 @@ def cache_points(message: Message) -> dict[int, list[JsonObject]]:
     return points
 
 
-def _marked(message: Message, marker: Any) -> Message:
+def _marked(message: model.Message, marker: Any) -> model.Message:
     (block,) = message.blocks
-    if not isinstance(block, Text):
+    if not isinstance(block, model.Text):
         return message
     if _is_cache_point(marker):
-        return replace(message, blocks=(block, Opaque(CACHE_POINT, marker)))
+        return replace(message, blocks=(block, model.Opaque(CACHE_POINT, marker)))
     source = {"type": "text", "text": block.text, _CACHE_MARKER: marker}
     return replace(message, blocks=(replace(block, source=source),))
 

@@ -19,21 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from context_compaction.messages.model import (
-    Block,
-    Message,
-    Messages,
-    Opaque,
-    ToolCall,
-    ToolResult,
-    edit_message,
-    is_list,
-    is_object,
-    is_same,
-    is_synthetic_result,
-    tool_calls,
-    tool_results,
-)
+from context_compaction.messages import model
 
 _SERVER_CALL_KINDS = ("server_tool_use", "mcp_tool_use")
 _SERVER_RESULT_SUFFIX = "_tool_result"
@@ -107,7 +93,7 @@ class ProviderRules:
     outputs: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def results_by_call(messages: Messages) -> dict[BlockPlace, BlockPlace]:
+def results_by_call(messages: model.Messages) -> dict[BlockPlace, BlockPlace]:
     """Return the place of the result for the place of each call of the assistant.
 
     An ID refers to the calls of the newest turn that uses it, because results follow calls. If a
@@ -122,14 +108,14 @@ def results_by_call(messages: Messages) -> dict[BlockPlace, BlockPlace]:
         turn += is_assistant and not was_assistant
         was_assistant = is_assistant
         for number, block in enumerate(message.blocks):
-            if isinstance(block, ToolCall) and is_assistant:
+            if isinstance(block, model.ToolCall) and is_assistant:
                 entry = waiting.get(block.call_id)
                 if entry is None or entry[0] != turn:
                     entry = waiting[block.call_id] = turn, deque()
                 entry[1].append((index, number))
-            elif isinstance(block, ToolResult) and message.role == "user":
+            elif isinstance(block, model.ToolResult) and message.role == "user":
                 _, calls = waiting.get(block.call_id, (0, deque[BlockPlace]()))
-                if calls and is_synthetic_result(block):
+                if calls and model.is_synthetic_result(block):
                     results.setdefault(calls[0], (index, number))
                     calls.rotate(-1)
                 elif calls:
@@ -137,7 +123,7 @@ def results_by_call(messages: Messages) -> dict[BlockPlace, BlockPlace]:
     return results
 
 
-def with_loaded_tools(messages: Messages) -> Messages:
+def with_loaded_tools(messages: model.Messages) -> model.Messages:
     """Return the messages with `loads_tools` set on the newest results that load tools.
 
     Their calls get the same mark. The host keeps sending such a tool without its definition, so a
@@ -159,37 +145,41 @@ def with_loaded_tools(messages: Messages) -> Messages:
     for index, number in loading | calls | _hosted_search_calls(messages, loading):
         blocks = list(out[index].blocks)
         block = blocks[number]
-        if isinstance(block, ToolCall | ToolResult | Opaque):
+        if isinstance(block, model.ToolCall | model.ToolResult | model.Opaque):
             blocks[number] = replace(block, loads_tools=True)
         out[index] = replace(out[index], blocks=tuple(blocks))
     return tuple(out)
 
 
-def _loaded_tools(block: Block) -> set[str]:
+def _loaded_tools(block: model.Block) -> set[str]:
     """Return the names of the tools that a result loads into the conversation.
 
     A host's search tool returns `tool_reference` blocks. A hosted search of Anthropic has them in a
     list, and a search of the Responses API returns the definitions of the tools.
     """
     items: list[Any] = []
-    if isinstance(block, ToolResult):
-        parts = [part for part in block.content if isinstance(part, Opaque)]
+    if isinstance(block, model.ToolResult):
+        parts = [part for part in block.content if isinstance(part, model.Opaque)]
         items = [part.source for part in parts if part.kind == "tool_reference"]
-    elif isinstance(block, Opaque) and block.kind in _SEARCH_RESULT_KEYS:
+    elif isinstance(block, model.Opaque) and block.kind in _SEARCH_RESULT_KEYS:
         content = block.source.get("content")
-        listed = content.get("tool_references") if is_object(content) else block.source.get("tools")
-        items = listed if is_list(listed) else []
-    names = (item.get("tool_name") or item.get("name") for item in items if is_object(item))
+        listed = (
+            content.get("tool_references")
+            if model.is_object(content)
+            else block.source.get("tools")
+        )
+        items = listed if model.is_list(listed) else []
+    names = (item.get("tool_name") or item.get("name") for item in items if model.is_object(item))
     return {name for name in names if isinstance(name, str)}
 
 
-def _hosted_search_calls(messages: Messages, results: set[BlockPlace]) -> set[BlockPlace]:
+def _hosted_search_calls(messages: model.Messages, results: set[BlockPlace]) -> set[BlockPlace]:
     """Return the places of the calls of hosted tool searches with the given results."""
     calls: set[BlockPlace] = set()
     latest: dict[str, BlockPlace] = {}  # the Responses API gives hosted searches no call ID
     for index, message in enumerate(messages):
         for number, block in enumerate(message.blocks):
-            if not isinstance(block, Opaque):
+            if not isinstance(block, model.Opaque):
                 continue
             if key := _SEARCH_CALL_KEYS.get(block.kind):
                 latest[str(block.source.get(key))] = index, number
@@ -199,7 +189,7 @@ def _hosted_search_calls(messages: Messages, results: set[BlockPlace]) -> set[Bl
     return calls
 
 
-def with_unique_call_ids(messages: Messages) -> Messages:
+def with_unique_call_ids(messages: model.Messages) -> model.Messages:
     """Return `messages` with a unique ID for each call, repeated by its result.
 
     A result without a call gets an ID that no call has. Unchanged messages stay the same objects.
@@ -210,18 +200,18 @@ def with_unique_call_ids(messages: Messages) -> Messages:
     open_start = len(messages)
     while open_start and messages[open_start - 1].role == "assistant":
         open_start -= 1
-    open_calls = (call for message in messages[open_start:] for call in tool_calls(message))
+    open_calls = (call for message in messages[open_start:] for call in model.tool_calls(message))
     ids = _UniqueIds(frozenset(call.call_id for call in open_calls))
-    call_ids = {call.call_id for message in messages for call in tool_calls(message)}
+    call_ids = {call.call_id for message in messages for call in model.tool_calls(message)}
     new_ids: dict[BlockPlace, str] = {}
     out = list(messages)
     for index, message in enumerate(messages):
         blocks = list(message.blocks)
         for number, block in enumerate(blocks):
-            if isinstance(block, ToolCall):
+            if isinstance(block, model.ToolCall):
                 is_open = index >= open_start
                 new_id = new_ids[index, number] = ids.take(block.call_id, is_open=is_open)
-            elif not isinstance(block, ToolResult):
+            elif not isinstance(block, model.ToolResult):
                 continue
             elif call := calls.get((index, number)):
                 new_id = new_ids[call]
@@ -229,23 +219,23 @@ def with_unique_call_ids(messages: Messages) -> Messages:
                 new_id = ids.take(block.call_id, is_reserved=block.call_id in call_ids)
             if new_id != block.call_id:
                 blocks[number] = replace(block, call_id=new_id, edited=True)
-        if not is_same(blocks, message.blocks):
-            out[index] = edit_message(message, blocks)
-    return messages if is_same(out, messages) else tuple(out)
+        if not model.is_same(blocks, message.blocks):
+            out[index] = model.edit_message(message, blocks)
+    return messages if model.is_same(out, messages) else tuple(out)
 
 
-def _has_plain_pairs(messages: Messages) -> bool:
+def _has_plain_pairs(messages: model.Messages) -> bool:
     """Whether each ID is used once and each result follows its call, as in nearly all lists."""
     called: set[str] = set()
     answered: set[str] = set()
     for message in messages:
         is_assistant = message.role == "assistant"
         for block in message.blocks:
-            if isinstance(block, ToolCall):
+            if isinstance(block, model.ToolCall):
                 if not is_assistant or block.call_id in called:
                     return False
                 called.add(block.call_id)
-            elif isinstance(block, ToolResult):
+            elif isinstance(block, model.ToolResult):
                 call_id = block.call_id
                 if message.role != "user" or call_id in answered or call_id not in called:
                     return False
@@ -297,17 +287,17 @@ class ServerCalls:
     orphans: set[BlockPlace] = field(default_factory=set[BlockPlace])
 
 
-def server_calls(messages: Messages) -> ServerCalls:
+def server_calls(messages: model.Messages) -> ServerCalls:
     """Return the calls of the provider's own tools in `messages`."""
     server = ServerCalls()
     called_at: dict[str, int] = {}  # index of the message of each call of this turn, by ID
     for index, message in enumerate(messages):
-        if called_at and message.role == "user" and not tool_results(message):
+        if called_at and message.role == "user" and not model.tool_results(message):
             server.unanswered.update(server.waiting.values())
             server.waiting.clear()
             called_at.clear()
         for number, block in enumerate(message.blocks):
-            if not isinstance(block, Opaque):
+            if not isinstance(block, model.Opaque):
                 continue
             if block.kind in _SERVER_CALL_KINDS:
                 call_id = str(block.source.get("id"))
@@ -333,32 +323,32 @@ class CallIndex:
         result_at: Index of the message with the result.
     """
 
-    calls: Mapping[str, ToolCall]
+    calls: Mapping[str, model.ToolCall]
     call_at: Mapping[str, int]
     result_at: Mapping[str, int]
 
-    def name_of(self, result: ToolResult) -> str:
+    def name_of(self, result: model.ToolResult) -> str:
         """Return the name of the tool of `result`; "tool" if it is unknown."""
         call = self.calls.get(result.call_id)
         return (call.name if call else result.name) or "tool"
 
 
-def index_calls(messages: Messages) -> CallIndex:
+def index_calls(messages: model.Messages) -> CallIndex:
     """Return the calls and results of `messages` by call ID."""
-    calls: dict[str, ToolCall] = {}
+    calls: dict[str, model.ToolCall] = {}
     call_at: dict[str, int] = {}
     result_at: dict[str, int] = {}
     for index, message in enumerate(messages):
         for block in message.blocks:
-            if isinstance(block, ToolCall):
+            if isinstance(block, model.ToolCall):
                 calls[block.call_id] = block
                 call_at[block.call_id] = index
-            elif isinstance(block, ToolResult):
+            elif isinstance(block, model.ToolResult):
                 result_at[block.call_id] = index
     return CallIndex(calls, call_at, result_at)
 
 
-def run_end(messages: Messages, start: int, rules: ProviderRules) -> int:
+def run_end(messages: model.Messages, start: int, rules: ProviderRules) -> int:
     """Return the index after the run that starts at `start`, an assistant message."""
     stop = start + 1
     while stop < len(messages) and _are_joined(messages[stop - 1], messages[stop], rules):
@@ -366,7 +356,7 @@ def run_end(messages: Messages, start: int, rules: ProviderRules) -> int:
     return stop
 
 
-def _are_joined(message: Message, following: Message, rules: ProviderRules) -> bool:
+def _are_joined(message: model.Message, following: model.Message, rules: ProviderRules) -> bool:
     """Whether the provider treats two adjacent messages as one turn of the assistant.
 
     A provider that groups results in one message expects this message right after the calls, so the
@@ -376,10 +366,10 @@ def _are_joined(message: Message, following: Message, rules: ProviderRules) -> b
         return False
     if message.role != "assistant" or following.role != "assistant":
         return False
-    return not (rules.groups_results and tool_calls(message))
+    return not (rules.groups_results and model.tool_calls(message))
 
 
-def runs(messages: Messages, rules: ProviderRules) -> Iterator[tuple[int, int]]:
+def runs(messages: model.Messages, rules: ProviderRules) -> Iterator[tuple[int, int]]:
     """Yield the start and end of every run, in order."""
     stop = 0
     for index, message in enumerate(messages):
@@ -388,7 +378,7 @@ def runs(messages: Messages, rules: ProviderRules) -> Iterator[tuple[int, int]]:
             yield index, stop
 
 
-def newest_run(messages: Messages, rules: ProviderRules) -> tuple[int, int] | None:
+def newest_run(messages: model.Messages, rules: ProviderRules) -> tuple[int, int] | None:
     """Return the start and end of the last run; None without one."""
     stop = len(messages)
     while stop and messages[stop - 1].role != "assistant":
@@ -399,7 +389,7 @@ def newest_run(messages: Messages, rules: ProviderRules) -> tuple[int, int] | No
     return (start, stop) if stop else None
 
 
-def results_after(messages: Messages, start: int) -> Iterator[BlockPlace]:
+def results_after(messages: model.Messages, start: int) -> Iterator[BlockPlace]:
     """Yield the places of the results from `start` up to the first other block.
 
     If the provider joins user messages, results come first in them. Otherwise each result is a
@@ -410,12 +400,12 @@ def results_after(messages: Messages, start: int) -> Iterator[BlockPlace]:
         if message.role != "user" or not message.blocks:
             return
         for number, block in enumerate(message.blocks):
-            if not isinstance(block, ToolResult):
+            if not isinstance(block, model.ToolResult):
                 return
             yield index, number
 
 
-def safe_cuts(messages: Messages, rules: ProviderRules) -> list[bool]:
+def safe_cuts(messages: model.Messages, rules: ProviderRules) -> list[bool]:
     """Return for each index 0..n whether the list may be cut before it.
 
     A safe cut separates no call from its result and splits no run. If the result of a call may
@@ -450,15 +440,15 @@ def safe_cuts(messages: Messages, rules: ProviderRules) -> list[bool]:
     return safe
 
 
-def _awaited_ids(messages: Messages) -> frozenset[str]:
+def _awaited_ids(messages: model.Messages) -> frozenset[str]:
     """Return the IDs of synthetic results at the end of the list.
 
     The host has answered some of several parallel calls, and the other results may still come.
     """
     ids: set[str] = set()
     for message in reversed(messages):
-        results = tool_results(message)
+        results = model.tool_results(message)
         if message.role != "user" or not results or len(results) < len(message.blocks):
             break
-        ids.update(result.call_id for result in results if is_synthetic_result(result))
+        ids.update(result.call_id for result in results if model.is_synthetic_result(result))
     return frozenset(ids)

@@ -9,15 +9,9 @@ States of files are in the archive, so every process knows the same.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from context_compaction.activity import known_file
 from context_compaction.activity.digest import MAX_LISTED, open_todos
 from context_compaction.activity.files import follow_files, unsure_note, without_secrets
-from context_compaction.activity.known_file import (
-    FileState,
-    changed_warning,
-    tracked_paths,
-    unreported_changes,
-    updated_states,
-)
 from context_compaction.context import (
     CompactionContext,
     EditedMessages,
@@ -36,17 +30,7 @@ from context_compaction.layers.insert_messages import (
     with_turn_context,
 )
 from context_compaction.layers.repair import alternate_roles, repair, repair_after_removal
-from context_compaction.messages import placeholders
-from context_compaction.messages.model import (
-    Edit,
-    Message,
-    Messages,
-    Step,
-    ToolResult,
-    make_message,
-    tool_calls,
-    tool_results,
-)
+from context_compaction.messages import model, placeholders
 from context_compaction.messages.pins import pin_block
 from context_compaction.messages.raw import history_hash
 from context_compaction.messages.speakers import newest_results, user_texts
@@ -59,7 +43,7 @@ from context_compaction.summarizers.instructions.sentences import OMISSION
 # Within this limit no summary gets long.
 _SHORT_TOKENS = 400
 _CHANGED = "changed on disk since it was last read here"
-_UNKNOWN = FileState("", "", -1, "", "", 0.0, is_changed=False)
+_UNKNOWN = known_file.FileState("", "", -1, "", "", 0.0, is_changed=False)
 # A result that misses its target must save at least this share of the tokens.
 _LEAST_PROGRESS = 0.1
 _REPEATED = (
@@ -112,7 +96,7 @@ def _with_summary(context: CompactionContext, plan: Plan, cut: CutPoint) -> Edit
         first = summary_message(span, plan.summary, pins, may_grow=may_grow)
     if prefix and not cut.folds_request:
         text = placeholders.turn_context(context.span_of(prefix), plan.checkpoint)
-        inside = make_message("user", text)
+        inside = model.make_message("user", text)
     layer_context = replace(context.layer_context, cut=cut, summary=first, checkpoint=inside)
     edited = plan.edited
     for name, layer in context.policy.at_stage("replace"):
@@ -142,7 +126,9 @@ def _with_restored_files(
     for name, layer in context.policy.at_stage("restore"):
         files_at = _restore_index(edited.messages, plan, cut)
         # A message may follow that acknowledges the summary, and one that separates user messages.
-        reserved = 2 * context.count.message(make_message("assistant", placeholders.ACKNOWLEDGED))
+        reserved = 2 * context.count.message(
+            model.make_message("assistant", placeholders.ACKNOWLEDGED)
+        )
         fitting_tokens = context.count.messages(edited.messages) + context.room_tokens(
             edited.messages
         )
@@ -155,7 +141,7 @@ def _with_restored_files(
     return edited
 
 
-def _restore_index(messages: Messages, plan: Plan, cut: CutPoint) -> int:
+def _restore_index(messages: model.Messages, plan: Plan, cut: CutPoint) -> int:
     """Return the index of restored files: after the summary, before the running turn's request."""
     source, anchor_at = plan.edited.messages, cut.first_index_after_summary
     if anchor_at >= len(source):
@@ -203,7 +189,9 @@ async def files_on_disk(
     """Return the files in work that are inside the roots and can be read, by path."""
     if files is None or read_file is None:
         return {}
-    found = {path: await read_file(path) for path in tracked_paths(files.files, files.states)}
+    found = {
+        path: await read_file(path) for path in known_file.tracked_paths(files.files, files.states)
+    }
     return {path: file for path, file in found.items() if file is not None}
 
 
@@ -214,7 +202,7 @@ def with_disk(
     if files is None:
         return FilesInWork()
     seqs = context.session.seqs
-    states = updated_states(files.files, files.states, on_disk, context.messages, seqs)
+    states = known_file.updated_states(files.files, files.states, on_disk, context.messages, seqs)
     has_baseline = reports_changed_files(context) and any(
         state.disk_sha256
         and not state.seen_sha256
@@ -272,7 +260,7 @@ def files_to_restore(context: CompactionContext, plan: Plan) -> list[FileText]:
     shown = {
         message.index
         for message in kept
-        if not all(map(placeholders.seems_placeholder, tool_results(message)))
+        if not all(map(placeholders.seems_placeholder, model.tool_results(message)))
     }
     read = [
         file
@@ -349,7 +337,7 @@ def _verdict(
     return Validation(edited, status, fits, warnings)
 
 
-def _fits(context: CompactionContext, messages: Messages, mode: Mode) -> bool:
+def _fits(context: CompactionContext, messages: model.Messages, mode: Mode) -> bool:
     if not messages:
         return True
     return (
@@ -358,7 +346,7 @@ def _fits(context: CompactionContext, messages: Messages, mode: Mode) -> bool:
     )
 
 
-def _too_large(context: CompactionContext, messages: Messages) -> str:
+def _too_large(context: CompactionContext, messages: model.Messages) -> str:
     mode = context.request.mode
     upper = context.request_count.estimate(messages).upper
     limit = context.budget.limit_tokens(mode)
@@ -374,7 +362,7 @@ def _too_large(context: CompactionContext, messages: Messages) -> str:
     return f"{problem}These parts cannot shrink: {names}. Raise the target, or shorten them."
 
 
-def irreducible_pieces(context: CompactionContext, messages: Messages) -> tuple[Piece, ...]:
+def irreducible_pieces(context: CompactionContext, messages: model.Messages) -> tuple[Piece, ...]:
     """Return the largest parts of `messages`, largest first, with indices in the caller's list."""
     requests = [at for at, message in enumerate(messages) if user_texts(message)]
     newest = requests[-1] if requests else -1
@@ -392,7 +380,7 @@ def irreducible_pieces(context: CompactionContext, messages: Messages) -> tuple[
     return tuple(pieces[:MAX_LISTED])
 
 
-def _description(message: Message, *, is_newest: bool) -> str:
+def _description(message: model.Message, *, is_newest: bool) -> str:
     if message.role == "system":
         return "system message"
     if placeholders.is_synthetic(message):
@@ -400,9 +388,9 @@ def _description(message: Message, *, is_newest: bool) -> str:
         return "summary with its pinned text" if is_summary else "checkpoint or note"
     if is_newest:
         return "the user's newest request"
-    if any(isinstance(block, ToolResult) for block in message.blocks):
+    if any(isinstance(block, model.ToolResult) for block in message.blocks):
         return "tool results of the newest call"
-    if tool_calls(message):
+    if model.tool_calls(message):
         return "newest tool calls"
     return f"{message.role} message"
 
@@ -415,8 +403,8 @@ def with_notes(
     A note precedes the newest request or follows the newest results, so it invalidates no cache.
     """
     if reports_changed_files(context) and _accepts_notes(validation):
-        changed = unreported_changes(files.states, files.on_disk)
-        warning = changed_warning(changed)
+        changed = known_file.unreported_changes(files.states, files.on_disk)
+        warning = known_file.changed_warning(changed)
         if warning is not None:
             text = placeholders.changed_files(warning)
             files = replace(files, states={**files.states, **changed})
@@ -452,14 +440,14 @@ def _with_note(
 ) -> Validation:
     """Insert a note before the newest request, or append it to the newest results."""
     messages = validation.edited.messages
-    note = make_message("user", text)
-    has_results = any(isinstance(block, ToolResult) for block in messages[-1].blocks)
+    note = model.make_message("user", text)
+    has_results = any(isinstance(block, model.ToolResult) for block in messages[-1].blocks)
     is_alone = placeholders.is_request(messages[-1]) and not has_results
     index = len(messages) - 1 if is_alone else len(messages)
-    edit = Edit(name, "added", None, 0, context.count.message(note))
-    step = Step((*messages[:index], note, *messages[index:]), (edit,))
+    edit = model.Edit(name, "added", None, 0, context.count.message(note))
+    step = model.Step((*messages[:index], note, *messages[index:]), (edit,))
     if context.rules.roles_alternate:
         alternating = alternate_roles(step.messages, context.rules)
-        step = Step(alternating.messages, (edit, *alternating.edits))
+        step = model.Step(alternating.messages, (edit, *alternating.edits))
     edited = validation.edited.then(name, step, context.count)
     return replace(validation, edited=edited, status="compacted")

@@ -8,15 +8,8 @@ from itertools import dropwhile, takewhile
 from context_compaction import formats
 from context_compaction.compaction_state import PreparedList
 from context_compaction.context import CompactionContext, EditedMessages, Plan
+from context_compaction.layers import cut_point
 from context_compaction.layers.base import Layer, LayerContext
-from context_compaction.layers.cut_point import (
-    CutPoint,
-    cut_all,
-    cut_keeping,
-    find_cut,
-    history_of,
-    turn_prefix_of,
-)
 from context_compaction.layers.persist import fresh_result_tokens, offload_media
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Edit, Message, Text
@@ -141,7 +134,7 @@ def _cleared_by(
 def cut_at(
     context: CompactionContext,
     edited: EditedMessages,
-    cut: CutPoint,
+    cut: cut_point.CutPoint,
     *,
     removes_rules: bool = False,
 ) -> Plan:
@@ -156,13 +149,13 @@ def cut_at(
 def plan_of_cut(
     context: CompactionContext,
     edited: EditedMessages,
-    cut: CutPoint,
+    cut: cut_point.CutPoint,
     *,
     removes_rules: bool = False,
 ) -> Plan:
     """Return the plan that replaces the messages before `cut`, with the pins of these messages."""
     source = edited.messages
-    history, prefix = history_of(source, cut), turn_prefix_of(source, cut)
+    history, prefix = cut_point.history_of(source, cut), cut_point.turn_prefix_of(source, cut)
     if prefix and not cut.folds_request and not any(map(_is_summarizable, history)):
         most_tokens = int(context.share_tokens * _HOST_TEXT_SHARE)
         has_own = any(map(placeholders.is_synthetic, history))
@@ -234,16 +227,16 @@ def _policy_cut(
     settings: Settings,
     reserved_tokens: int,
     keep_messages: int,
-) -> CutPoint | None:
+) -> cut_point.CutPoint | None:
     rules = context.rules
     if keep_messages:
-        return cut_keeping(edited.messages, rules, keep_messages=keep_messages)
+        return cut_point.cut_keeping(edited.messages, rules, keep_messages=keep_messages)
     if settings.replace_all:
-        return cut_all(edited.messages, rules)
+        return cut_point.cut_all(edited.messages, rules)
     room_tokens = context.share_tokens - reserved_tokens
     is_of_target = settings.keep_recent_of == "target"
     base_tokens = room_tokens if is_of_target else context.budget.window_message_tokens
-    cut = find_cut(
+    cut = cut_point.find_cut(
         edited.messages,
         count=context.count,
         rules=rules,
@@ -283,7 +276,9 @@ def plan_of_range(context: CompactionContext) -> Plan:
     stop = next((at for at in safe if at > inside[-1]), safe[-1])
     requests = [at for at in range(start, stop) if placeholders.is_request(messages[at])]
     is_newest = not any(map(placeholders.is_request, messages[stop:]))
-    cut = CutPoint(stop, requests[-1] if requests and is_newest else None, history_start=start)
+    cut = cut_point.CutPoint(
+        stop, requests[-1] if requests and is_newest else None, history_start=start
+    )
     plan = plan_of_cut(context, unchanged.edited, cut)
     tokens = context.count.total(plan.replaced)
     if not tokens:

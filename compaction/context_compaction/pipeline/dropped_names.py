@@ -15,16 +15,7 @@ from anyio import to_thread
 from context_compaction import formats
 from context_compaction.archive.archive import Archive
 from context_compaction.archive.values import CompactedLists, ContextEntry
-from context_compaction.messages.model import (
-    SEARCHED_CHARS,
-    JsonObject,
-    Messages,
-    Text,
-    ToolCall,
-    ToolResult,
-    result_text,
-    strings_in,
-)
+from context_compaction.messages import model
 from context_compaction.messages.names import NameKind, kind_of, may_hold_name, names_in
 from context_compaction.result import CompactResult
 
@@ -32,7 +23,7 @@ from context_compaction.result import CompactResult
 _SHOWN: Mapping[NameKind, int] = {"url": 6, "path": 12, "identifier": 12, "number": 6}
 
 
-def dropped_names(before: Messages, after: Messages) -> JsonObject:
+def dropped_names(before: model.Messages, after: model.Messages) -> model.JsonObject:
     """Return the names in `before` that `after` does not contain, for a receipt.
 
     `total` counts all of them, and `kinds` has for each kind its `total` and the most frequent
@@ -64,18 +55,18 @@ def dropped_names(before: Messages, after: Messages) -> JsonObject:
 
 
 def _names(words: Iterable[str]) -> Iterator[str]:
-    return names_in("\n".join(word[:SEARCHED_CHARS] for word in words))
+    return names_in("\n".join(word[: model.SEARCHED_CHARS] for word in words))
 
 
-def _texts(messages: Messages) -> Iterator[str]:
+def _texts(messages: model.Messages) -> Iterator[str]:
     for block in (block for message in messages for block in message.blocks):
         match block:
-            case Text():
+            case model.Text():
                 yield block.text
-            case ToolCall():
-                yield from strings_in(block.arguments)
-            case ToolResult():
-                yield result_text(block)
+            case model.ToolCall():
+                yield from model.strings_in(block.arguments)
+            case model.ToolResult():
+                yield model.result_text(block)
             case _:
                 continue
 
@@ -90,7 +81,7 @@ async def with_dropped_names(result: CompactResult, archive: Archive) -> Compact
 
 async def read_dropped_names(
     archive: Archive, session_id: str, number: int = -1
-) -> JsonObject | None:
+) -> model.JsonObject | None:
     """Return the names that a compaction removed from the context, as its receipt reports them.
 
     Args:
@@ -107,8 +98,8 @@ async def read_dropped_names(
         ArchiveError: The lists cannot be read.
     """
     receipts = await archive.receipts(session_id, after=number, limit=1)
-    receipt = receipts[0] if receipts else JsonObject()
-    losses: JsonObject | None = receipt.get("losses")
+    receipt = receipts[0] if receipts else model.JsonObject()
+    losses: model.JsonObject | None = receipt.get("losses")
     if losses is not None:
         return losses
     lists = await archive.compacted_lists(session_id, number)
@@ -119,9 +110,11 @@ async def read_dropped_names(
     return await to_thread.run_sync(_between, lists, raws, receipt["format"])
 
 
-async def _read(archive: Archive, session_id: str, seqs: Sequence[int]) -> dict[int, JsonObject]:
+async def _read(
+    archive: Archive, session_id: str, seqs: Sequence[int]
+) -> dict[int, model.JsonObject]:
     """Read messages by number, consecutive ones together."""
-    raws: dict[int, JsonObject] = {}
+    raws: dict[int, model.JsonObject] = {}
     start = 0
     for stop in range(1, len(seqs) + 1):
         if stop == len(seqs) or seqs[stop] != seqs[stop - 1] + 1:
@@ -131,8 +124,10 @@ async def _read(archive: Archive, session_id: str, seqs: Sequence[int]) -> dict[
     return raws
 
 
-def _between(lists: CompactedLists, raws: Mapping[int, JsonObject], format: str) -> JsonObject:
-    def parsed(entries: Iterable[ContextEntry]) -> Messages:
+def _between(
+    lists: CompactedLists, raws: Mapping[int, model.JsonObject], format: str
+) -> model.JsonObject:
+    def parsed(entries: Iterable[ContextEntry]) -> model.Messages:
         found = (entry.raw or raws.get(entry.seq) for entry in entries)
         return formats.parse([raw for raw in found if raw is not None], format=format)
 

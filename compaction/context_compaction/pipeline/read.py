@@ -6,16 +6,10 @@ from functools import partial
 
 from anyio import to_thread
 
-from context_compaction import formats
+from context_compaction import errors, formats
 from context_compaction.archive.archive import Archive
 from context_compaction.budget import TokenBudget, check_budget, token_budget_of
 from context_compaction.context import CompactionContext, EditedMessages, ReceivedInput, Session
-from context_compaction.errors import (
-    InvalidMessageError,
-    NotFoundError,
-    SettingsError,
-    UnknownFormatError,
-)
 from context_compaction.formats import LIST_CACHE, CachedList, format_of_tools
 from context_compaction.layers.drop_messages import snip_chosen
 from context_compaction.layers.repair import repair, repair_after_removal
@@ -57,7 +51,7 @@ async def read(
         return given
     try:
         format_name, _ = await archive.context(session_id, limit=0)
-    except (NotFoundError, SettingsError):  # a summary may name any session
+    except (errors.NotFoundError, errors.SettingsError):  # a summary may name any session
         return given
     if format_name == given.format or format_name not in given.possible_formats:
         return given
@@ -78,7 +72,7 @@ def _read_input(payload: Sequence[JsonObject], request: CompactRequest) -> Recei
     try:
         possible_formats = _possible_formats(payload, request)
         known = LIST_CACHE.read(payload, possible_formats[0])
-    except (InvalidMessageError, UnknownFormatError) as error:
+    except (errors.InvalidMessageError, errors.UnknownFormatError) as error:
         needs_format = request.format is not None or request.mode in ("plan", "reactive")
         damaged = None if needs_format else formats.parse_damaged(payload)
         if damaged is None:
@@ -125,7 +119,7 @@ def _refuse(problems: Mapping[str, bool]) -> None:
     """Raise `SettingsError` for the first problem that exists."""
     for problem, exists in problems.items():
         if exists:
-            raise SettingsError(problem)
+            raise errors.SettingsError(problem)
 
 
 def _of_whole_list(request: CompactRequest) -> CompactRequest:

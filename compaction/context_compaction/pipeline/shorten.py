@@ -26,19 +26,7 @@ from context_compaction.layers.base import (
 )
 from context_compaction.layers.cut_point import is_preserved, preserved_part
 from context_compaction.layers.preview import extract
-from context_compaction.messages import placeholders
-from context_compaction.messages.model import (
-    Blob,
-    Edit,
-    Message,
-    Messages,
-    Text,
-    ToolCall,
-    ToolResult,
-    is_rules,
-    make_blob,
-    result_text,
-)
+from context_compaction.messages import model, placeholders
 from context_compaction.messages.speakers import author_of, rules_kind_of, with_author
 from context_compaction.messages.tool_pairs import CallIndex, index_calls
 from context_compaction.summarizers.extractive.items import GROUP_CHARS, Item, Record
@@ -54,7 +42,7 @@ _HOST_TEXT_TOOL = "text in the user's name"
 SHORT_NOTE_CHARS = 800
 
 
-def is_of_request(edit: Edit) -> bool:
+def is_of_request(edit: model.Edit) -> bool:
     """Whether `edit` replaced the newest request by an extract."""
     return edit.layer == _REQUEST_LAYER
 
@@ -103,14 +91,14 @@ def shorten_to_bought(
 
 def _shorter(
     context: CompactionContext,
-    message: Message,
+    message: model.Message,
     item: Item,
     calls: CallIndex,
     restored: Collection[str],
 ) -> Replacement | None:
     """Return the block of `item` with its bought pieces; None if it stays whole."""
     block, count = message.blocks[item.block], context.count
-    if isinstance(block, ToolCall):
+    if isinstance(block, model.ToolCall):
         is_unchanged = item.is_complete and item.in_file not in restored
         return (
             None if is_unchanged else clip_call(block, count, context.settings.clip_argument_chars)
@@ -118,18 +106,18 @@ def _shorter(
     is_short = sum(map(len, item.pieces)) <= GROUP_CHARS
     if item.is_complete or (is_short and item.in_file and item.in_file not in restored):
         return None
-    if isinstance(block, ToolResult):
+    if isinstance(block, model.ToolResult):
         name = calls.name_of(block)
         if is_protected(name, context.settings):
             return None
         return _shorter_result(block, item, name, count)
-    if isinstance(block, Text):
+    if isinstance(block, model.Text):
         return _shorter_text(block, [item], is_typed=False, count=count)
     return None
 
 
 def _shorter_result(
-    result: ToolResult, item: Item, tool_name: str, count: MessageCounter
+    result: model.ToolResult, item: Item, tool_name: str, count: MessageCounter
 ) -> Replacement | None:
     """Return the marker of a result with its bought pieces; None if it stays whole."""
     if placeholders.is_placeholder(result):
@@ -137,26 +125,26 @@ def _shorter_result(
     if not item.bought:
         return clear_result(result, tool_name, count)
     shown = item.text
-    if (line := started_line(result_text(result))) not in shown:
+    if (line := started_line(model.result_text(result))) not in shown:
         shown = f"{line}\n{shown}"
     return persist_result(result, tool_name, count, lambda _: shown)
 
 
 def _shorter_text(
-    block: Text, items: Sequence[Item], *, is_typed: bool, count: MessageCounter
+    block: model.Text, items: Sequence[Item], *, is_typed: bool, count: MessageCounter
 ) -> Replacement | None:
     """Return the marker of a text with its bought pieces; None if it would not be smaller."""
     tool_name = placeholders.REQUEST_TOOL if is_typed else _HOST_TEXT_TOOL
-    blob = make_blob(block.text, tool_name=tool_name)
+    blob = model.make_blob(block.text, tool_name=tool_name)
     shown = "\n".join(item.text for item in items if item.bought)
     text = placeholders.persisted((blob,), shown, tool_name, len(block.text))
-    marker = Text(text, author="user" if is_typed else "compaction")
+    marker = model.Text(text, author="user" if is_typed else "compaction")
     note = "the newest request" if is_typed else ""
     return smaller(block, marker, (blob,), count, "persisted", note=note)
 
 
 def _shorter_request(
-    request: Message, at: int, items: Sequence[Item], count: MessageCounter, *, is_typed: bool
+    request: model.Message, at: int, items: Sequence[Item], count: MessageCounter, *, is_typed: bool
 ) -> dict[Place, Replacement]:
     """Return the replacement of a request's longest text that was not bought whole.
 
@@ -167,7 +155,7 @@ def _shorter_request(
     texts = [
         (number, block)
         for number, block in enumerate(request.blocks)
-        if isinstance(block, Text) and not is_rules(block)
+        if isinstance(block, model.Text) and not model.is_rules(block)
         if not placeholders.is_long_request(block.text)
     ]
     typed = [text for text in texts if author_of(request, text[1]) == "user"]
@@ -205,12 +193,12 @@ _SHARE = 0.2
 _MIN_EXTRACT_TOKENS = 120
 
 
-def preserved_tokens(messages: Messages, limit_tokens: int, count: MessageCounter) -> int:
+def preserved_tokens(messages: model.Messages, limit_tokens: int, count: MessageCounter) -> int:
     """Return an upper limit for the tokens of the messages that survive every cut."""
     fixed_tokens = rules_tokens = 0
     for message in filter(is_preserved, messages):
         tokens = count.message(preserved_part(message) or message)
-        if any(map(is_rules, message.blocks)):
+        if any(map(model.is_rules, message.blocks)):
             rules_tokens += tokens
         else:
             fixed_tokens += tokens
@@ -230,11 +218,13 @@ def fit_project_rules(
         (Place(index, number), block)
         for index, message in enumerate(messages)
         for number, block in enumerate(message.blocks)
-        if is_rules(block) and message.index not in context.pins.marked
+        if model.is_rules(block) and message.index not in context.pins.marked
     ]
     if not places:
         return edited
-    other_messages = (m for m in messages if is_preserved(m) and not any(map(is_rules, m.blocks)))
+    other_messages = (
+        m for m in messages if is_preserved(m) and not any(map(model.is_rules, m.blocks))
+    )
     remaining_tokens = _share_of(
         context.budget.message_tokens - sum(map(count.message, other_messages))
     )
@@ -263,18 +253,18 @@ def _share_of(remaining_tokens: int) -> int:
     return int(max(0, remaining_tokens) * _SHARE)
 
 
-def _shortened(block: Text, max_tokens: int, count: MessageCounter) -> Replacement | None:
+def _shortened(block: model.Text, max_tokens: int, count: MessageCounter) -> Replacement | None:
     """Return an extract of `block`; None if it has no room or would not be smaller."""
     kind = rules_kind_of(block)
     if kind is None or max_tokens < _MIN_EXTRACT_TOKENS:
         return None
-    blobs: tuple[Blob, ...] = ()
+    blobs: tuple[model.Blob, ...] = ()
     archived_ids = placeholders.ids_in_placeholder(block.text)
     if archived_ids:
         text, marker = placeholders.preview_in(block.text), block.text
     else:
         tool_name = placeholders.RULES_TOOL + kind
-        text, blobs = block.text, (make_blob(block.text, tool_name=tool_name),)
+        text, blobs = block.text, (model.make_blob(block.text, tool_name=tool_name),)
         marker = placeholders.persisted(blobs, " ", tool_name, len(text))
     frame = placeholders.with_preview(marker, "")
     shown = extract(
@@ -283,7 +273,7 @@ def _shortened(block: Text, max_tokens: int, count: MessageCounter) -> Replaceme
         measure=count.text,
         first=(text.partition("\n")[0], *_binding_in(text)),
     )
-    shorter = Text(placeholders.with_preview(marker, shown), author="project")
+    shorter = model.Text(placeholders.with_preview(marker, shown), author="project")
     return smaller(block, shorter, blobs, count, "persisted", note=kind, archived_ids=archived_ids)
 
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from anyio import to_thread
 
-from context_compaction import formats
+from context_compaction import errors, formats
 from context_compaction.activity.background import running_jobs
 from context_compaction.archive.archive import Archive
 from context_compaction.archive.values import AppendResult, ArchivedMessage
@@ -26,12 +26,6 @@ from context_compaction.context import (
     Plan,
     SummaryMatch,
     SummaryText,
-)
-from context_compaction.errors import (
-    ArchiveDamagedError,
-    NotFoundError,
-    SettingsError,
-    SummaryError,
 )
 from context_compaction.layers.cut_point import CutPoint, request_of
 from context_compaction.messages import placeholders
@@ -52,16 +46,9 @@ from context_compaction.summarizers.extractive.render import (
     extract,
     render,
 )
-from context_compaction.summarizers.llm import check
+from context_compaction.summarizers.llm import check, writer
 from context_compaction.summarizers.llm.model import Conversation, SummaryModel, TellChars
 from context_compaction.summarizers.llm.prompt import SummaryJob, fullest_version, parts_of
-from context_compaction.summarizers.llm.writer import (
-    LENGTH_TOLERANCE,
-    MIN_PROSE_TOKENS,
-    ModelCalls,
-    accepted,
-    write_prose,
-)
 from context_compaction.tokens.counter import counter_for
 from context_compaction.tokens.models import profile_for
 
@@ -100,7 +87,7 @@ async def _read_span(span: Span, archive: Archive, format: str) -> Sequence[Arch
         messages = await archive.read_messages(
             span.session_id, start, span.stop_seq, head=span.head
         )
-    except (NotFoundError, ArchiveDamagedError):
+    except (errors.NotFoundError, errors.ArchiveDamagedError):
         return []
     return [message for message in messages if message.format == format]
 
@@ -360,7 +347,7 @@ def _with_host_text(context: CompactionContext, plan: Plan) -> SummaryText:
     if job is None:
         warning = "The given summary is not used, because no history had to be replaced."
         return SummaryText(warnings=(warning,))
-    room_tokens = min(int(job.max_tokens * LENGTH_TOLERANCE), plan.text_tokens)
+    room_tokens = min(int(job.max_tokens * writer.LENGTH_TOLERANCE), plan.text_tokens)
     if context.request.range is not None:
         room_tokens = plan.text_tokens
     record, refused = _record_of(context, plan), "used. {}. Verbatim extracts take its place"
@@ -383,8 +370,8 @@ def _accepted_text(
     """Return the host's text about `record`; if it is not usable, the warning `refused`."""
     text, source = context.request.summary or "", _source_of(context, record)
     try:
-        prose = accepted(text, source, room_tokens, context.count)
-    except SummaryError as error:
+        prose = writer.accepted(text, source, room_tokens, context.count)
+    except errors.SummaryError as error:
         return SummaryText(warnings=(f"The given summary is not {refused.format(error)}.",))
     span = context.span_of(covered)
     return SummaryText(writer="host", warnings=prose.warnings, prose=prose.text, covered_span=span)
@@ -394,7 +381,7 @@ def _host_job(context: CompactionContext, plan: Plan) -> SummaryJob | None:
     """Return the job of the host's model; None if the summary would be too short."""
     job = _job(context, plan)
     is_useful = plan.history and plan.text_tokens
-    return job if is_useful or job.max_tokens >= MIN_PROSE_TOKENS else None
+    return job if is_useful or job.max_tokens >= writer.MIN_PROSE_TOKENS else None
 
 
 def prompt_for_host(context: CompactionContext, plan: Plan) -> SummaryPrompt:
@@ -423,7 +410,7 @@ def _continuation_warnings(context: CompactionContext, plan: Plan) -> tuple[str,
         return ()
     stop_seq, _, head = token.partition("@")
     if not stop_seq.isdecimal() or head not in {name[:HEAD_CHARS] for name in session.heads}:
-        raise SettingsError(
+        raise errors.SettingsError(
             f"The continuation {token[:60]!r} does not belong to this list of session "
             f"{session.session_id}. Pass it exactly as summary_request contains it, or call again "
             "without summary and continuation to get a new request."
@@ -451,9 +438,9 @@ async def _with_model(
     kept = job.kept[-max(3, window_tokens // 1_500) :]
     job = replace(job, kept=kept, max_tokens=min(job.max_tokens, window_tokens // 6))
     if conversation := _conversation(context, model):
-        max_tokens = min(job.max_tokens, int(conversation.left_tokens / LENGTH_TOLERANCE))
+        max_tokens = min(job.max_tokens, int(conversation.left_tokens / writer.LENGTH_TOLERANCE))
         job = replace(job, conversation=conversation, max_tokens=max_tokens)
-    if job.max_tokens < MIN_PROSE_TOKENS:
+    if job.max_tokens < writer.MIN_PROSE_TOKENS:
         return SummaryText()
     report: JsonObject = {"writer": model.writer, "name": model.model, "requested": False}
     if wait := wait_seconds(context.session.all_states, now_seconds):
@@ -462,12 +449,12 @@ async def _with_model(
             f"times in a row and is not called for {wait:.0f} seconds."
         )
         return SummaryText(warnings=(warning,), model={**report, "waits_seconds": round(wait)})
-    calls = ModelCalls(model, report_chars, context.gates.json)
+    calls = writer.ModelCalls(model, report_chars, context.gates.json)
     prose, failure = None, ""
     source = await to_thread.run_sync(_source_of, context, _record_of(context, plan))
     try:
-        prose = await write_prose(job, source, calls, context.count)
-    except SummaryError as error:
+        prose = await writer.write_prose(job, source, calls, context.count)
+    except errors.SummaryError as error:
         failure = str(error)
     report |= {
         "requested": True,

@@ -35,22 +35,9 @@ from context_compaction.compaction_state import (
 from context_compaction.context import InputIndices, ReceivedInput, Session
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.formats import LIST_CACHE, CachedList
-from context_compaction.messages.model import (
-    JsonObject,
-    Messages,
-    Thinking,
-    full_text_of,
-    leading_system_count,
-)
+from context_compaction.messages import model, tool_pairs
 from context_compaction.messages.raw import cache_marker_count, history_hash, without_cache_markers
 from context_compaction.messages.speakers import Claims, ProvenTexts, claims_in
-from context_compaction.messages.tool_pairs import (
-    ProviderRules,
-    index_calls,
-    newest_run,
-    safe_cuts,
-    with_unique_call_ids,
-)
 from context_compaction.policies import policy_named
 from context_compaction.request import CompactRequest, check_session_id, override
 from context_compaction.result import Recognised
@@ -91,7 +78,7 @@ async def load(
         SettingsError: That compaction has expired, or was prepared for another list.
     """
     skipped = _skipped_receipts(appended.receipts, given.request)
-    receipts: Sequence[JsonObject] = ()
+    receipts: Sequence[model.JsonObject] = ()
     if appended.receipts:
         receipts = await archive.receipts(session_id, after=skipped)
     resume = partial(_resumed, given, session_id, appended, now_seconds=now_seconds)
@@ -117,7 +104,7 @@ def _resumed(
     given: ReceivedInput,
     session_id: str,
     appended: AppendResult,
-    receipts: Sequence[JsonObject],
+    receipts: Sequence[model.JsonObject],
     skipped: int,
     *,
     now_seconds: float,
@@ -225,7 +212,7 @@ def _reindexed_request(
     return replace(
         request,
         range=chosen,
-        pinned=(*request.pinned, *map(full_text_of, removed)),
+        pinned=(*request.pinned, *map(model.full_text_of, removed)),
         pinned_messages=tuple(new_index[old] for old in pinned if old in new_index),
         snip_messages=tuple(
             input_indices.index(old) for old in request.snip_messages if old in input_indices
@@ -234,8 +221,8 @@ def _reindexed_request(
 
 
 def _without_extra_markers(
-    raws: list[JsonObject], matched: MatchedContext, given: Sequence[JsonObject]
-) -> list[JsonObject]:
+    raws: list[model.JsonObject], matched: MatchedContext, given: Sequence[model.JsonObject]
+) -> list[model.JsonObject]:
     """Return `raws` with no more cache markers than the caller's list, whose host moves them."""
     if not any(cache_marker_count(entry.raw) for entry in matched.entries if entry.seq < 0):
         return raws
@@ -318,7 +305,7 @@ async def _proven_texts(claims: Claims, session: Session, archive: Archive) -> P
 
 
 async def append_to_session(
-    messages: Messages,
+    messages: model.Messages,
     *,
     format: str,
     archive: Archive,
@@ -369,7 +356,7 @@ async def _session_of_summary(claims: Claims, archive: Archive) -> str | None:
     return None
 
 
-def derived_id(messages: Messages) -> str:
+def derived_id(messages: model.Messages) -> str:
     """Return the session ID of a list that no other conversation has; it is stable as lists grow.
 
     It derives from the first message that is no system message: hosts write the date into those.
@@ -377,26 +364,26 @@ def derived_id(messages: Messages) -> str:
     return _id_of(_without_system(messages)[:1])
 
 
-def _possible_ids(messages: Messages) -> Iterator[str]:
+def _possible_ids(messages: model.Messages) -> Iterator[str]:
     """Yield the IDs that a list may have: the first that no other conversation has is used."""
     dialogue = _without_system(messages)
     yield derived_id(messages)
-    yield _id_of(messages[: leading_system_count(messages) + 1])
+    yield _id_of(messages[: model.leading_system_count(messages) + 1])
     for stop in range(2, len(dialogue)):
         yield _id_of(dialogue[:stop])
 
 
-def _least_shared(messages: Messages) -> int:
+def _least_shared(messages: model.Messages) -> int:
     """Return how many messages two lists of one conversation have in common at least."""
     replies = [index for index, message in enumerate(messages) if message.role == "assistant"]
     return 1 + (replies[1] if len(replies) > 1 else len(messages))
 
 
-def _without_system(messages: Messages) -> Messages:
+def _without_system(messages: model.Messages) -> model.Messages:
     return tuple(message for message in messages if message.role != "system") or messages
 
 
-def _id_of(beginning: Messages) -> str:
+def _id_of(beginning: model.Messages) -> str:
     return f"s_{history_hash(message.source for message in beginning)[:16] or 'empty'}"
 
 
@@ -408,30 +395,30 @@ async def _states_in(session_id: str, archive: Archive) -> Sequence[CompactionSt
         return ()
 
 
-def settled_message_count(messages: Messages, rules: ProviderRules) -> int:
+def settled_message_count(messages: model.Messages, rules: tool_pairs.ProviderRules) -> int:
     """Return how many leading messages can be replaced while the rest is still being written.
 
     The assistant's newest turn and later messages are not settled while one of its calls has no
     result, or while it ends with reasoning that belongs to the next message.
     """
     stop = len(messages)
-    newest, _ = newest_run(messages, rules) or (stop, stop)
-    messages = with_unique_call_ids(messages)
-    calls = index_calls(messages)
+    newest, _ = tool_pairs.newest_run(messages, rules) or (stop, stop)
+    messages = tool_pairs.with_unique_call_ids(messages)
+    calls = tool_pairs.index_calls(messages)
     is_open = any(
         index >= newest and key not in calls.result_at for key, index in calls.call_at.items()
     )
     last = messages[-1].blocks[-1:] if messages else ()
-    if is_open or (last and isinstance(last[0], Thinking)):
+    if is_open or (last and isinstance(last[0], model.Thinking)):
         stop = newest
-    safe = safe_cuts(messages, rules)
+    safe = tool_pairs.safe_cuts(messages, rules)
     return max(index for index in range(stop + 1) if safe[index])
 
 
 def find_prepared(
     states: Sequence[CompactionState],
     prepared_id: str,
-    payload: Sequence[JsonObject],
+    payload: Sequence[model.JsonObject],
     session_id: str,
     now_seconds: float,
 ) -> tuple[PreparedList, ProvenTexts]:
@@ -468,5 +455,5 @@ def find_prepared(
     return prepared, ProvenTexts(frozenset(hashes), frozenset(pointers))
 
 
-def _starts_with(payload: Sequence[JsonObject], prepared: PreparedList) -> bool:
+def _starts_with(payload: Sequence[model.JsonObject], prepared: PreparedList) -> bool:
     return history_hash(payload[: prepared.message_count]) == prepared.prefix_hash

@@ -9,19 +9,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, Required, TypedDict
 
+from context_compaction import compaction_state
 from context_compaction.archive.archive import Archive
 from context_compaction.archive.values import ContextEntry
-from context_compaction.compaction_state import (
-    LIFETIME_SECONDS,
-    CompactionState,
-    ModelCall,
-    PreparedList,
-    Rejection,
-    SavedSummary,
-    repeat_key,
-    with_prepared,
-    with_state,
-)
 from context_compaction.context import Finished, Session, SummaryText
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Blob, JsonObject, Messages
@@ -67,7 +57,7 @@ def make_commit(
     done: Finished,
     result: CompactResult,
     rendered: Sequence[Sequence[JsonObject]],
-    prepared: PreparedList | None,
+    prepared: compaction_state.PreparedList | None,
 ) -> Commit | None:
     """Return the commit of a call; None, in most calls, if only messages are saved.
 
@@ -84,7 +74,7 @@ def make_commit(
         return None
     receipt = result.receipt
     entries = _context_entries(done.messages, rendered, session.seqs) if result.changed else []
-    state = CompactionState(memory=_summary(done), model=_model_call(words))
+    state = compaction_state.CompactionState(memory=_summary(done), model=_model_call(words))
     if prepared is not None:
         state = replace(state, own_hashes=receipt_hashes_in(done.messages))
     elif is_reported or words.model is not None:
@@ -98,7 +88,9 @@ def make_commit(
             files=tuple(done.plan.files.states.values()),
             rejection=rejection_of(result, session) if session.rejections.key else None,
             own_hashes=receipt_hashes_in(done.messages),
-            repeat_key=repeat_key(_hash_of(result, entries), request) if is_final else "",
+            repeat_key=compaction_state.repeat_key(_hash_of(result, entries), request)
+            if is_final
+            else "",
             # A repair of a list that was undone is no compaction.
             mode="undo" if session.is_undone and result.status == "repaired" else request.mode,
         )
@@ -108,9 +100,9 @@ def make_commit(
             files = tuple(done.plan.files.states.values())
             state = replace(state, stop_seq=max(session.seqs, default=-1), files=files)
         receipt = {name: receipt[name] for name in _SHORT_RECEIPT}
-    receipt = context.gates.json(with_state(receipt, state))
+    receipt = context.gates.json(compaction_state.with_state(receipt, state))
     if prepared is not None:
-        receipt = with_prepared(receipt, prepared)
+        receipt = compaction_state.with_prepared(receipt, prepared)
     elif not result.changed:
         return Commit(receipt=receipt, head=session.history)
     is_other_list = result.changed and session.recognised is not None
@@ -123,13 +115,13 @@ def make_commit(
     )
 
 
-def _summary(done: Finished) -> SavedSummary | None:
+def _summary(done: Finished) -> compaction_state.SavedSummary | None:
     """Return the summary to save for later compactions; None if none was written."""
     words, span = done.words, done.words.covered_span
     if span is None:
         return None
     instructions, at_seconds = done.context.request.instructions, int(done.now_seconds)
-    return SavedSummary(
+    return compaction_state.SavedSummary(
         words.prose, span.start_seq, span.stop_seq, words.writer, instructions, at_seconds
     )
 
@@ -141,11 +133,11 @@ def _hash_of(result: CompactResult, entries: Sequence[ContextEntry]) -> str:
     return history_hash(result.messages)
 
 
-def rejection_of(result: CompactResult, session: Session) -> Rejection:
+def rejection_of(result: CompactResult, session: Session) -> compaction_state.Rejection:
     """Return the record of the rejected list and of the result instead of it."""
     is_smaller = result.changed and result.status != "no_progress"
     result_hash = history_hash(result.messages) if is_smaller else None
-    return Rejection(session.rejections.key, result_hash, result.tokens.after)
+    return compaction_state.Rejection(session.rejections.key, result_hash, result.tokens.after)
 
 
 def _context_entries(
@@ -177,16 +169,18 @@ def _dated_blobs(done: Finished) -> list[Blob]:
     return [replace(blob, seq=seqs.get(blob.output_id)) for blob in edited.blobs]
 
 
-def _model_call(words: SummaryText) -> ModelCall | None:
+def _model_call(words: SummaryText) -> compaction_state.ModelCall | None:
     report = words.model or {}
     if not report.get("requested"):
         return None
-    return ModelCall(float(report.get("at_seconds", 0)), failed=bool(report.get("failure")))
+    return compaction_state.ModelCall(
+        float(report.get("at_seconds", 0)), failed=bool(report.get("failure"))
+    )
 
 
 def prepared_result(
     done: Finished, result: CompactResult, rendered: Sequence[Sequence[JsonObject]]
-) -> tuple[CompactResult, PreparedList | None]:
+) -> tuple[CompactResult, compaction_state.PreparedList | None]:
     """Return `result` with the caller's own list, and the list to store; None if nothing changed.
 
     Args:
@@ -203,11 +197,11 @@ def prepared_result(
     count, prefix_hash = len(session.payload), history_hash(session.payload)
     entries = _entries(done.messages, rendered)
     # Repairs are made again when the list is applied, so the stored report omits them.
-    prepared = PreparedList(
+    prepared = compaction_state.PreparedList(
         f"p_{content_hash([result.session_id, prefix_hash, entries])[:24]}",
         count,
         prefix_hash,
-        int(done.now_seconds) + LIFETIME_SECONDS,
+        int(done.now_seconds) + compaction_state.LIFETIME_SECONDS,
         messages=entries,
         report={
             "edits": receipt["edits"][len(start.edits) :],

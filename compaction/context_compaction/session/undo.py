@@ -23,15 +23,7 @@ from context_compaction.errors import NotFoundError, QueryError, SettingsError
 from context_compaction.formats import FORMATS, LIST_CACHE
 from context_compaction.layers.repair import repair
 from context_compaction.layers.strip_thinking import strip_invalid_thinking
-from context_compaction.messages.model import (
-    OUTPUT_ID_PREFIX,
-    JsonObject,
-    Message,
-    Thinking,
-    compact_json,
-    tool_calls,
-    tool_results,
-)
+from context_compaction.messages import model
 from context_compaction.messages.raw import chain_hashes, content_hash, without_cache_markers
 from context_compaction.messages.speakers import with_authors
 from context_compaction.policies import policy_named
@@ -61,7 +53,7 @@ async def undo(session: Session, archive: Archive) -> CompactResult:
     request, session_id = session.request, session.session_id
     if request.restore is not None:
         entries, seqs = await _with_originals(request.restore, session, archive)
-        done: JsonObject = {"restore": request.restore, "restored_messages": seqs}
+        done: model.JsonObject = {"restore": request.restore, "restored_messages": seqs}
         listed = session.heads[-1]  # so a later undo of a compaction finds this list
     else:
         number, entries = await archive.list_before(session_id, request.undo, session.heads)
@@ -87,7 +79,7 @@ async def undo(session: Session, archive: Archive) -> CompactResult:
             "or restore or read single messages by their pointers."
         )
     tokens = budget.report(before, "undo")
-    receipt: JsonObject = {
+    receipt: model.JsonObject = {
         "session_id": session_id,
         "format": session.given.format,
         "status": "undone",
@@ -116,7 +108,7 @@ async def undo(session: Session, archive: Archive) -> CompactResult:
     )
 
 
-def _budget(payload: Sequence[JsonObject], session: Session) -> TokenBudget:
+def _budget(payload: Sequence[model.JsonObject], session: Session) -> TokenBudget:
     request = replace(session.request, usage=None, usage_message_index=None)
     settings = override(policy_named(request.policy).settings, request.settings)
     messages = LIST_CACHE.read(payload, session.given.format).messages
@@ -139,7 +131,7 @@ async def _with_originals(
     pointer = pointer.removeprefix("output://")
     entries = await archive.list_now(session.session_id, session.heads)
     match = _MESSAGES.fullmatch(pointer)
-    if match is None and not pointer.startswith(OUTPUT_ID_PREFIX):
+    if match is None and not pointer.startswith(model.OUTPUT_ID_PREFIX):
         raise QueryError(
             f"Cannot restore {pointer[:200]!r} in a list. Pass the pointer of messages, such as "
             "transcript://SESSION/messages/3-7, or an output ID. To restore a file, save it with: "
@@ -147,7 +139,7 @@ async def _with_originals(
         )
     if match is None:
         shortened = (e for e in entries if e.seq == NO_SEQ and e.source_seq != NO_SEQ)
-        seqs = [e.source_seq for e in shortened if pointer in compact_json(e.raw)]
+        seqs = [e.source_seq for e in shortened if pointer in model.compact_json(e.raw)]
         spans, head = [(seq, seq) for seq in seqs], None
     else:
         head = (match["head"] or match["branch"] or "")[1:] or None
@@ -188,7 +180,9 @@ def _put_back(
         if seq not in present
     }
     # In some formats reasoning is a message of its own, which its next message needs.
-    thinking = {seq for seq, m in parsed.items() if all(isinstance(b, Thinking) for b in m.blocks)}
+    thinking = {
+        seq for seq, m in parsed.items() if all(isinstance(b, model.Thinking) for b in m.blocks)
+    }
     ids = {seq: _call_ids(message) | ({seq, seq - 1} & thinking) for seq, message in parsed.items()}
     missing, more = set[int](), wanted & ids.keys()
     while more:
@@ -209,8 +203,8 @@ def _put_back(
 
 
 def _made_valid(
-    entries: list[ContextEntry], payload: list[JsonObject], session: Session
-) -> tuple[list[ContextEntry], list[JsonObject]]:
+    entries: list[ContextEntry], payload: list[model.JsonObject], session: Session
+) -> tuple[list[ContextEntry], list[model.JsonObject]]:
     """Return a list with restored messages as the provider accepts it.
 
     Thinking may be bound to everything before it, so it is removed after the first change.
@@ -229,7 +223,7 @@ def _made_valid(
     messages = repair(messages, wire_format.rules).messages
     if messages is parsed:
         return entries, payload
-    found: list[tuple[ContextEntry, JsonObject]] = []
+    found: list[tuple[ContextEntry, model.JsonObject]] = []
     for message in messages:
         old = ContextEntry(NO_SEQ, {}) if message.index is None else entries[message.index]
         for raw in wire_format.render_message(message):
@@ -239,7 +233,7 @@ def _made_valid(
     return [entry for entry, _ in found], [raw for _, raw in found]
 
 
-def _call_ids(message: Message) -> set[int | str]:
+def _call_ids(message: model.Message) -> set[int | str]:
     """Return the IDs of the calls and results in a message."""
-    ids: set[int | str] = {call.call_id for call in tool_calls(message)}
-    return ids | {result.call_id for result in tool_results(message)}
+    ids: set[int | str] = {call.call_id for call in model.tool_calls(message)}
+    return ids | {result.call_id for result in model.tool_results(message)}

@@ -35,6 +35,7 @@ from context_compaction.messages.model import (
 )
 from context_compaction.messages.raw import hide_private
 from context_compaction.request import EstimatorName
+from context_compaction.tokens import models
 from context_compaction.tokens.media import (
     ImageRule,
     base64_tokens,
@@ -42,12 +43,6 @@ from context_compaction.tokens.media import (
     document_tokens,
     encrypted_tokens,
     image_tokens,
-)
-from context_compaction.tokens.models import (
-    CHARS_COUNTERS,
-    TextCounter,
-    model_counter,
-    profile_for,
 )
 from context_compaction.tokens.vocabulary import load_o200k
 
@@ -94,7 +89,7 @@ class MessageCounter:
         sizes: Sizes of messages in bytes.
     """
 
-    counter: TextCounter
+    counter: models.TextCounter
     image: ImageRule
     margin: float
     cache: CountCache = field(default_factory=CountCache)
@@ -211,13 +206,13 @@ def counter_for(model: str | None = None, *, estimator: EstimatorName = "auto") 
         VocabularyError: The vocabulary in the package is missing or damaged.
         SettingsError: The estimator is unknown.
     """
-    profile = profile_for(model)
-    if estimator in CHARS_COUNTERS:
-        return MessageCounter(CHARS_COUNTERS[estimator], profile.image, margin=1.0)
+    profile = models.profile_for(model)
+    if estimator in models.CHARS_COUNTERS:
+        return MessageCounter(models.CHARS_COUNTERS[estimator], profile.image, margin=1.0)
     if estimator != "auto":
         raise SettingsError(f"`estimator` is {estimator!r}. Pass 'auto', 'chars/4' or 'chars/3'.")
     load_o200k()
-    counter = model_counter(profile)
+    counter = models.model_counter(profile)
     return MessageCounter(counter, profile.image, profile.margin, cache_for(counter.name))
 
 
