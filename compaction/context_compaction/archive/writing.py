@@ -263,7 +263,8 @@ class _GivenList:
                     "parent": parents[index],
                     "format": self._format,
                     "role": records.role_of(messages[index]),
-                    "tools": _stored_form(self._store, tools[index - first]),
+                    # A tuple if empty, because the garbage collector then skips the whole head.
+                    "tools": _stored_form(self._store, tools[index - first]) or (),
                     "chars": records.text_size_chars(messages[index]),
                     **({"copy": True} if index < self.placed.copies_stop else {}),
                     **({"title": titled[index]} if index in titled else {}),

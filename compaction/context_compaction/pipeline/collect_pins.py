@@ -214,7 +214,7 @@ def _marked(request: CompactRequest, messages: Messages, pointers: Sequence[str]
     """Yield the pins of whole messages and of passages between marks."""
     pinned_indices = set(request.pinned_messages)
     for index, message in enumerate(messages):
-        typed = (text for text in user_texts(message) if _MARK_END in text)
+        typed = user_texts(message) if _MARK_END in text_of(message.blocks) else ()
         passages = (passage for text in typed for passage in _marked_in(own_words(text)))
         for text in [full_text_of(message)] if index in pinned_indices else passages:
             yield Pin(text.strip(), "marker", index=index, pointer=pointers[index])
