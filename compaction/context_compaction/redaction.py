@@ -48,12 +48,13 @@ class Gates:
     messages: Sequence[model.Message] = field(repr=False)
 
     @cached_property
-    def _secrets(self) -> Mapping[str, str]:
-        return dict(pair for m in self.messages for pair in secret_values(m.source).items())
+    def _clean(self) -> Callable[[str], str]:
+        found = dict(pair for m in self.messages for pair in secret_values(m.source).items())
+        return _cleaner_of(found)
 
     def json(self, value: Any) -> Any:
         """Return a JSON value of this library without secrets of the conversation."""
-        return replace_secrets(value, self._secrets) if self.mode == "on" and value else value
+        return _mapped(value, self._clean) if self.mode == "on" and value else value
 
 
 def redact(text: str) -> str:
@@ -176,8 +177,8 @@ def _secret_values(value: Any) -> Mapping[str, str]:
 _values: RecentCache[Mapping[str, str]] = RecentCache(10_000)
 
 
-def replace_secrets(value: Any, secrets: Mapping[str, str]) -> Any:
-    """Return a JSON value with a mark in place of each of `secrets` and of all other secrets.
+def _cleaner_of(secrets: Mapping[str, str]) -> Callable[[str], str]:
+    """Return a function that puts a mark in place of each of `secrets` and of all other secrets.
 
     Each half of a secret is replaced as well, because a cut can leave a half that no rule finds.
     """
@@ -185,13 +186,20 @@ def replace_secrets(value: Any, secrets: Mapping[str, str]) -> Any:
     for secret, kind in sorted(secrets.items(), key=lambda item: -len(item[0])):
         half = max(8, (len(secret) + 1) // 2)
         marks |= dict.fromkeys((secret, secret[:half], secret[-half:]), f"[redacted: {kind}]")
+    size_chars = min(map(len, marks), default=1)
+    by_start: dict[str, list[tuple[int, str, str]]] = {}
+    for number, (piece, mark) in enumerate(marks.items()):
+        by_start.setdefault(piece[:size_chars], []).append((number, piece, mark))
 
     def clean(text: str) -> str:
-        for piece, mark in marks.items():
+        # One long result may have thousands of secrets, of which most texts have none.
+        parts = {text[at : at + size_chars] for at in range(len(text))}
+        found = [entry for start in parts & by_start.keys() for entry in by_start[start]]
+        for _, piece, mark in sorted(found):
             text = text.replace(piece, mark)
         return redact(text)
 
-    return _mapped(value, clean)
+    return clean
 
 
 def count_secrets(texts: Iterable[str]) -> Mapping[str, int]:
