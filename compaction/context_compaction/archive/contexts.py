@@ -277,7 +277,7 @@ class StoredContexts:
             elif is_rewritten and (
                 own_roles[number] == "system"
                 or number == first
-                or (number == last_request and _has_same_request(archived, message))
+                or (number == last_request and has_same_request(archived, message))
             ):
                 indexes.append(index)
                 index += 1
@@ -347,7 +347,7 @@ def _tail_entries(entries: Sequence[ContextEntry], originals: Sequence[Node]) ->
 # Messages that a host rewrote ---------------------------------------------------------------------
 
 
-_ELEMENT = re.compile(r"<([a-z][\w-]{0,40})>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_TAG = re.compile(r"<(/?)([a-z][\w-]{0,40})>", re.IGNORECASE)
 
 
 def _said_in(archived: model.Message | None, message: model.Message | None) -> tuple[bool, bool]:
@@ -367,7 +367,7 @@ def _said_in(archived: model.Message | None, message: model.Message | None) -> t
     return one == [], other == [] and one != []
 
 
-def _has_same_request(archived: model.Message | None, message: model.Message | None) -> bool:
+def has_same_request(archived: model.Message | None, message: model.Message | None) -> bool:
     """Whether the user typed equal words, without the elements that the host added to them."""
     if archived is None or message is None:
         return False
@@ -376,8 +376,26 @@ def _has_same_request(archived: model.Message | None, message: model.Message | N
 
 def _typed_words(message: model.Message) -> str:
     text = user_text(message)
-    is_short = len(text) <= 20_000  # of a longer text the search could take long
-    return (_ELEMENT.sub("", text) if is_short else text).strip()
+    parts: list[str] = []
+    position = 0
+    for start, stop in _elements_in(text):
+        if start >= position:
+            parts.append(text[position:start])
+            position = stop
+    return "".join((*parts, text[position:])).strip()
+
+
+def _elements_in(text: str) -> list[tuple[int, int]]:
+    """Return the start of each element, and the end of the next end tag with its name."""
+    ends: dict[str, int] = {}
+    elements: list[tuple[int, int]] = []
+    for tag in reversed([*_TAG.finditer(text)]):
+        name = tag[2].lower()
+        if tag[1]:
+            ends[name] = tag.end()
+        elif name in ends:
+            elements.append((tag.start(), ends[name]))
+    return elements[::-1]
 
 
 def _said(blocks: Sequence[model.Block]) -> list[Any]:
@@ -402,8 +420,9 @@ def _said(blocks: Sequence[model.Block]) -> list[Any]:
 def _words(text: str) -> str:
     """Return `text` without thinking at its start, reminders, empty lines and ends of lines."""
     text = without_reminder(text).strip()
-    start = _ELEMENT.match(text) if text.startswith("<think") else None
-    lines = text[start.end() if start else 0 :].strip().splitlines()
+    elements = _elements_in(text) if text.startswith("<think") else ()
+    stop = next((stop for start, stop in elements if start == 0), 0)
+    lines = text[stop:].strip().splitlines()
     return "\n".join(filter(None, map(str.rstrip, lines)))
 
 

@@ -13,6 +13,8 @@ from typing import Any
 import anyio
 import pytest
 from context_compaction import CompactRequest, compact
+from context_compaction.archive.contexts import has_same_request
+from context_compaction.messages.model import Message, Text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -248,3 +250,14 @@ async def test_other_words_are_another_conversation(format: str, name: str) -> N
             assert result.recognised is None, index
             named = replace(request, mode="plan", session_id=first.session_id)
             assert (await compact(other, named, archive=archive)).recognised is None, index
+
+
+@pytest.mark.timeout(20)
+def test_elements_of_a_host_are_compared_in_linear_time() -> None:
+    def asked(text: str) -> Message:
+        return Message("user", (Text(text),))
+
+    open_tags, words = "<note><b>" * 100_000, "Fix it."
+    assert has_same_request(asked(words + open_tags), asked(words + open_tags + "<X>clock</x>"))
+    assert has_same_request(asked(words), asked(f"<a><b>1</b></a>{words}<clock>12:00</CLOCK>"))
+    assert not has_same_request(asked(words), asked(f"<a>{words}"))
