@@ -85,6 +85,7 @@ from .formats.session_files.hosts import WRITERS as WRITERS
 from .formats.session_files.model import (
     Conversation as Conversation,
     NewSession as NewSession,
+    decode_json as decode_json,
 )
 from .formats.session_files.read import read_conversation as read_conversation
 from .layers import LAYERS as LAYERS

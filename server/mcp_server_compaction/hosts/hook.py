@@ -96,7 +96,7 @@ def run_hook(arguments: Sequence[str]) -> None:
     try:
         options = _parser().parse_args(arguments)
         folder, address = archive_place(options.archive or os.environ.get(ARCHIVE_VARIABLE))
-        payload = json.loads(sys.stdin.buffer.read() or b"{}")
+        payload = _payload_of(sys.stdin.buffer.read() or b"{}")
         session_id = _resumed_id(options.host, payload) or hook_events.session_id_of(payload)
         call = HookCall(
             options.event, options.host, folder, options.redaction, payload, session_id, address
@@ -117,6 +117,15 @@ def run_hook(arguments: Sequence[str]) -> None:
     # Every failure is caught, because the host must continue as if there were no hook.
     except Exception as error:  # noqa: BLE001
         _log(folder, f"{' '.join(arguments)}: {type(error).__name__}: {error}")
+
+
+def _payload_of(data: bytes) -> Json:
+    try:
+        return json.loads(data)
+    except ValueError:  # a byte that is not UTF-8, or a very long number
+        from context_compaction import decode_json
+
+        return decode_json(data.decode("utf-8", "replace"))
 
 
 def _resumed_id(host: str, payload: Mapping[str, Json]) -> str | None:
@@ -390,7 +399,8 @@ async def _archive_chat(call: HookCall, archive: "Archive") -> "Conversation | N
         return None
     try:
         conversation = read_conversation(data, name=name)
-    except UnknownFormatError:
+    except UnknownFormatError as error:
+        _log(call.archive_folder, str(error))
         return None
     await archive.append(call.session_id, conversation.messages, format=conversation.format)
     await add_texts(archive, call.session_id, conversation.extra_texts)

@@ -21,7 +21,7 @@ import anyio
 import mcp_types as types
 from anyio import to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream
-from context_compaction import JsonObject, is_object
+from context_compaction import JsonObject, decode_json, is_object
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
@@ -114,14 +114,15 @@ def parse_frame(line: bytes) -> types.JSONRPCMessage | Refusal | None:
 def read_message(data: bytes) -> JsonObject | Refusal:
     """Return the JSON object of a message, or why it is no message.
 
-    Lone surrogates become U+FFFD, because no later step can send them.
+    Lone surrogates become U+FFFD, because no later step can send them. A number with more digits
+    than Python reads becomes a string.
     """
     try:
         value: Any = from_json(data)
     except ValueError:
         text = data.decode("utf-8", "replace")
         try:
-            value = from_json(_with_replaced_surrogates(text))
+            value = from_json(_readable(text))
         except (ValueError, RecursionError) as error:
             is_too_deep = "recursion" in str(error)
             problem = _TOO_DEEP if is_too_deep else f"is not valid JSON: {error}"
@@ -151,11 +152,12 @@ def _is_id(value: object) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
-def _with_replaced_surrogates(text: str) -> str:
-    """Return JSON with lone surrogates replaced. A host writes them if it cuts within an emoji."""
-    if "\\u" not in text:
-        return text
-    unescaped = json.dumps(json.loads(text), ensure_ascii=False)
+def _readable(text: str) -> str:
+    """Return JSON with lone surrogates replaced, and numbers that are too long as strings.
+
+    A host writes lone surrogates if it cuts within an emoji.
+    """
+    unescaped = json.dumps(decode_json(text), ensure_ascii=False)
     return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

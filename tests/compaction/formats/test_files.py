@@ -297,7 +297,12 @@ def test_torn_last_line_is_skipped_with_a_note() -> None:
     ("line", "note", "texts"),
     [
         (b'{"type": "user", ', "line 2 is no JSON object and is skipped", []),
-        (b'{"type": "user", "x": NaN}', "line 2 is no JSON object", []),
+        (b'{"type": "user", "message": {"role": "user", "content": "gnu", "x": NaN}}', "", ["gnu"]),
+        (
+            b"""{"type": "user", "x": %b, "message": {"content": "gnu"}}""" % (b"7" * 5000),
+            "",
+            ["gnu"],
+        ),
         (b'{"type": "user", "message": "\xff"}', "line 2 is no JSON object", []),
         (b"42", "line 2 is no JSON object", []),
         (b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "line 2 is no JSON object", []),
@@ -309,7 +314,7 @@ def test_torn_last_line_is_skipped_with_a_note() -> None:
         ),
         (b'{"type": "user", "message": {"content": "gnu"}}', "", ["gnu"]),
     ],
-    ids=["torn", "nan", "utf-8", "number", "deep", "no message", "bad block", "no role"],
+    ids=["torn", "nan", "digits", "utf-8", "number", "deep", "no message", "bad block", "no role"],
 )  # fmt: skip
 def test_odd_line_is_skipped_or_becomes_text_with_a_note(
     line: bytes, note: str, texts: list[str]

@@ -252,9 +252,13 @@ def test_compressed_or_too_large_body_is_refused(service: Service) -> None:
     assert post(service, b" " * (http_gate.MAX_BODY_BYTES + 1)).status_code == 413
 
 
+SURROGATES = '{"name": "half \\ud83d of \\\\ud83d, whole \\ud83d\\ude00", "version": "1"}'
+LONG_NUMBER = f'{{"name": "t", "version": {"7" * 5_000}}}'
+
+
 @pytest.mark.parametrize("piece_bytes", [7, 100_000])
-def test_lone_surrogate_in_a_body_is_accepted(service: Service, piece_bytes: int) -> None:
-    client = '{"name": "half \\ud83d of \\\\ud83d, whole \\ud83d\\ude00", "version": "1"}'
+@pytest.mark.parametrize("client", [SURROGATES, LONG_NUMBER], ids=["surrogates", "long number"])
+def test_odd_json_in_a_body_is_accepted(service: Service, piece_bytes: int, client: str) -> None:
     body = (
         '{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": '
         f'"2025-06-18", "capabilities": {{}}, "clientInfo": {client}}}}}'

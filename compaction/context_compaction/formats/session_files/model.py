@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
+from math import isfinite
 from typing import Any
 
 from context_compaction import formats
@@ -21,7 +22,6 @@ from context_compaction.formats.base import (
     objects_in,
     parse_time,
     plain_text,
-    refuse_constant,
     text_or_none,
 )
 from context_compaction.messages.model import JsonObject, Messages, is_object
@@ -31,8 +31,26 @@ from context_compaction.messages.model import JsonObject, Messages, is_object
 # or replaced for the host.
 MARK = "mcp_server_compaction"
 
-# One decoder for all lines, because `json.loads` creates a new one for each call.
-_decode_json = json.JSONDecoder(parse_constant=refuse_constant).decode
+
+def _whole_or_text(number: str) -> int | str:
+    try:
+        return int(number)
+    except ValueError:  # more digits than Python reads
+        return number
+
+
+def _finite_or_text(number: str) -> float | str:
+    return value if isfinite(value := float(number)) else number
+
+
+_decoder = json.JSONDecoder(
+    parse_constant=str, parse_int=_whole_or_text, parse_float=_finite_or_text
+)  # one for all lines, because `json.loads` creates a new one for each call
+
+
+def decode_json(text: str) -> Any:
+    """Return the value of a JSON text. Numbers that JSON or Python lacks become text."""
+    return _decoder.decode(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +179,7 @@ def _split_at_zeros(line: bytes) -> tuple[bytes, bytes]:
 def json_value(text: bytes) -> Any:
     """Return the JSON value of a line; None if it has none."""
     try:
-        return _decode_json(text.decode("utf-8-sig"))
+        return decode_json(text.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         return None
 
@@ -389,6 +407,7 @@ _LABELS = frozenset({
     "cwd", "gitBranch", "version", "userType", "entrypoint", "slug", "turn_id", "call_id",
     "transformedContent", "projectHash", "startTime", "lastUpdated", "model", "status",
 })  # fmt: skip
+_TEXT_FIELDS = frozenset({"content", "messages", "parts", "text"})  # even one word is a text there
 TITLE_ROWS: Mapping[str, str] = {"custom-title": "customTitle", "ai-title": "aiTitle"}
 
 
@@ -498,12 +517,13 @@ def text_of_row(
         output = row.object("toolUseResult")
         value = {key: output.get(key) for key in ("stdout", "stderr")}
     texts = [
-        leaf
+        (name, leaf)
         for name, leaf in leaves(value)
         if isinstance(leaf, str) and _may_have_words(name, leaf) and leaf.strip() not in known
     ]
-    has_words = any(" " in text.strip() for text in texts)
-    return "\n".join(texts) if has_words or row.kind in TITLE_ROWS else ""
+    has_words = any(" " in text.strip() or name in _TEXT_FIELDS for name, text in texts)
+    shown = "\n".join(text for _, text in texts)
+    return shown if has_words or row.kind in TITLE_ROWS else ""
 
 
 def _may_have_words(name: str, text: str) -> bool:

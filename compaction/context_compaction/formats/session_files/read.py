@@ -8,7 +8,6 @@ may be read.
 
 import gzip
 import io
-import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -147,7 +146,7 @@ def _read_session(data: bytes, name: str) -> model.Session:
     if rest.strip() and model.json_value(first.rpartition(b"\0")[2]) is not None:
         return _session_of(model.read_lines(data), data, name)
     try:
-        document = json.loads(data.decode("utf-8"), parse_constant=base.refuse_constant)
+        document = model.decode_json(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         lines = model.read_lines(data)
         if kind_of(lines.rows) != "messages":  # The first line of a session file is damaged.
