@@ -481,7 +481,9 @@ def numbered(
     *,
     opens: bool,
 ) -> list[Record]:
-    """Give each record its number, and return them after one that names the session if needed.
+    """Return the records with their numbers, after one that names the session if needed.
+
+    The given records stay as they are, so that a caller can add them again.
 
     Args:
         state: State of the session before the records.
@@ -500,6 +502,7 @@ def numbered(
             "parent": parent,
         }
         records = [Record(head), *records]
-    for number, record in enumerate(records, state.next_number):
-        record.head["n"] = number
-    return [*records]
+    return [
+        replace(record, head={**record.head, "n": number})
+        for number, record in enumerate(records, state.next_number)
+    ]

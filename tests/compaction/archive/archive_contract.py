@@ -1336,7 +1336,8 @@ async def copied_records_make_the_same_session(archive: Archive) -> None:
     await archive.retain("s")
     other = await archive.for_tenant("other")
     first = await archive.records("s", after=0, limit=3)
-    await other.add_records("s", first, after=0, parent_session_id="top")
+    assert await other.add_records("s", first, after=0, parent_session_id="top") == 3
+    assert await other.add_records("s", first, after=0) == 0, "the same records are known"
     rest = await archive.records("s", after=3, limit=1_000)
     with pytest.raises(SettingsError, match="has 3 records"):
         await other.add_records("s", rest, after=4)

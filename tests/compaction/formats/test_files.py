@@ -325,6 +325,19 @@ def test_odd_line_is_skipped_or_becomes_text_with_a_note(
     assert [found.startswith(note) for found in conversation.notes] == ([True] if note else [])
 
 
+def test_export_of_opencode_is_read_from_any_line_and_others_become_text() -> None:
+    def export(text: str) -> JsonObject:
+        message = {"info": {"role": "user"}, "parts": [{"type": "text", "text": text}]}
+        return {"info": {"id": f"ses_{text}", "directory": "/srv"}, "messages": [message]}
+
+    conversation = _read({"x": "odd row"}, export("one"), export("the second"))
+    assert (conversation.kind, conversation.session_id) == ("opencode", "ses_one")
+    assert _texts(conversation) == ["one"]
+    [note] = conversation.notes
+    assert note.startswith("line 3 is another export and becomes text")
+    assert {("row", "odd row"), ("row", "the second")} <= {*conversation.extra_texts}
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

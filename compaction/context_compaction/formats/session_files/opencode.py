@@ -26,14 +26,15 @@ _PROVIDERS = {"claude": "anthropic", "gpt": "openai", "gemini": "google"}
 
 
 def is_row(document: JsonObject) -> bool:
-    """Whether `opencode export` wrote a document, the only row of its file."""
+    """Whether `opencode export` wrote a document."""
     info = object_or_none(document.get("info")) or {}
     return "directory" in info and isinstance(document.get("messages"), list)
 
 
 def read(rows: Sequence[Row]) -> Session:
-    """Return the messages of an export."""
-    document = rows[0].value
+    """Return the messages of the first export of a file, and a note on each other export."""
+    first, *others = (row for row in rows if is_row(row.value))
+    document = first.value
     info = object_or_none(document.get("info")) or {}
     entries: list[Entry] = []
     model: str | None = None
@@ -54,6 +55,10 @@ def read(rows: Sequence[Row]) -> Session:
         cwd=text_or_none(info.get("directory")),
         model=model,
         provider=provider,
+        notes=tuple(
+            f"line {row.line} is another export and becomes text (give each export its own file)"
+            for row in others
+        ),
     )
 
 
