@@ -36,8 +36,9 @@ _OVERLAP_CHARS = (
 MIN_DOC_TERMS = 30
 
 # Members that name a kind, repeat the content of a block, or are not readable.
-_NO_TEXT = frozenset({
-    "type", "role", "arguments", "partialJson", "api", "provider", "model", "stopReason",
+_CALL_FIELDS = frozenset({"arguments", "partialJson"})  # A call's text has the arguments.
+_NO_TEXT = _CALL_FIELDS | frozenset({
+    "type", "role", "api", "provider", "model", "stopReason",
     "data", "signature", "thoughtSignature", "thinkingSignature", "textSignature",
     "encrypted_content", "redactedContent",
 })  # fmt: skip
@@ -117,7 +118,9 @@ def _other_strings(value: Any, known: set[str]) -> Iterator[str]:
     """Yield strings of a message that its blocks do not have: citations, titles, annotations."""
     if model.is_object(value):
         for key, item in value.items():
-            if key not in _NO_TEXT:
+            # In a damaged message, words can be in any field.
+            has_words = isinstance(item, str) and " " in item and key not in _CALL_FIELDS
+            if has_words or key not in _NO_TEXT:
                 yield from _other_strings(item, known)
     elif model.is_list(value):
         for item in value:

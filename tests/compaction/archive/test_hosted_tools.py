@@ -65,6 +65,12 @@ async def test_search_finds_results_of_hosted_tools(format: str, tmp_path: Path)
             assert (await archive.search(Query(f"{word} l[e]aks", kind="regex"))).hits, word
 
 
+@pytest.mark.parametrize("name", ["type", "id", "model", "stopReason", "data", "signature"])
+def test_message_text_has_words_in_any_field_of_a_damaged_message(name: str) -> None:
+    message = {"role": "user", "content": "hello", name: "they said zephyr about it"}
+    assert "zephyr" in read_stored(message, "anthropic").text
+
+
 def test_message_text_has_no_images_and_encrypted_content() -> None:
     encoded = "QUJD" * 100
     block = {
