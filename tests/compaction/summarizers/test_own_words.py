@@ -64,6 +64,7 @@ PLACES = {
     "a traceback": 'Traceback (most recent call last):\n  File "x.py", line 3\nPolicyError: {}',
     "an error": "PolicyError: {}",
     "a log": "2026-01-01T10:00:00Z worker {}\n[10:00:01] {}\nERROR {}",
+    "a chat": "12/05/2026, 10:33 - Bob: {}\n[5.1.26, 9:33:12] Bob: {}\n2026/5/1 10:33 Bob: {}",
     "a patch": "diff --git a/x b/x\n@@ -1 +1 @@ {}",
 }
 

@@ -300,12 +300,13 @@ _WROTE = re.compile(
     r"|のメール|님이 (?:작성|씀)|ने लिखा|\byazdı|\bnapisał(?:\(a\)|a)?"
     r"|(?:\bschrieb|\bschreef|\bskrev|كتب)\s[^:]{1,60})\s?[:：]\Z"
 )
-# A line that a program printed. A line of the group "trace" also starts a traceback, which ends at
-# the next blank line.
+# A line that a program printed, also in an exported chat. A line of the group "trace" also starts a
+# traceback, which ends at the next blank line.
 _PRINTED = re.compile(
     r"\s*(?:(?P<trace>Traceback \(most|File \".{1,300}\", line \d|at [\w.$<>]{1,200}\("
     r"|Exception in thread|panic: |thread '.{1,100}' panicked|goroutine \d)"
-    r"|[\w.]{0,80}(?:Error|Exception): |\[?\d{4}-\d\d-\d\d[T ]\d\d:|\[?\d\d:\d\d:\d\d\b"
+    r"|[\w.]{0,80}(?:Error|Exception): |\[?\d\d:\d\d:\d\d\b"
+    r"|\[?\d{1,4}[-./]\d\d?[-./]\d{1,4}[T ,]{1,2}\d\d?:"
     r"|\[?(?:INFO|DEBUG|WARN|WARNING|ERROR|FATAL|TRACE)\b[\]:\s]"
     r"|diff --git |@@ -\d|index [0-9a-f]{7,}|(?:\+\+\+|---) \S)"
 )
