@@ -270,9 +270,10 @@ class _Filling:
                 # A longer tail does not fit, so the room that is left goes to everything else.
                 least_start, high = best[1].cut.first_kept, 0
                 low = 0 if prose else low  # extracts are shown from now on, so less may fit
-            # The last try is the smallest list.
-            is_last = best is None and number == _PASSES - 1
-            room_tokens = 0 if is_last else max(0, room_tokens)
+            if best is None and number >= _PASSES - 2:
+                # The last tries are half of the room that was too much, and the smallest list.
+                room_tokens = high // 2 if number == _PASSES - 2 else 0
+            room_tokens = max(0, room_tokens)
             fill_room = market.fill if market else self._buy_next_to_text
             remaining_tokens = fill_room(room_tokens)
             candidate = self._cut_where_bought(least_start=least_start)
@@ -438,8 +439,11 @@ class _Filling:
 
 def _corrected(room_tokens: int, spare_tokens: int) -> int:
     """Return a better room after a fill that left `spare_tokens`; negative if it took too many."""
-    if spare_tokens >= -room_tokens // 2:
+    if spare_tokens >= 0:
         return room_tokens + spare_tokens
+    # A piece keeps a whole message, so what is missing alone may never be enough.
+    if spare_tokens >= -room_tokens // 4:
+        return room_tokens + 2 * spare_tokens
     # Many short items cost more than their text, so subtracting would remove too much.
     return room_tokens * room_tokens // (room_tokens - spare_tokens)
 

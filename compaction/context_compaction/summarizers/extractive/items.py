@@ -42,7 +42,7 @@ WEIGHTS: Mapping[Kind, int] = {
     "failure": 24,
     "action": 8,
     "newest": 64,
-    "call": 2,
+    "call": 1,
     "result": 8,
     "file": 6,
     "host": 1,
