@@ -85,7 +85,6 @@ from .formats.session_files.hosts import WRITERS as WRITERS
 from .formats.session_files.model import (
     Conversation as Conversation,
     NewSession as NewSession,
-    decode_json as decode_json,
 )
 from .formats.session_files.read import read_conversation as read_conversation
 from .layers import LAYERS as LAYERS
@@ -110,6 +109,7 @@ from .messages.model import (
     ToolCall as ToolCall,
     ToolResult as ToolResult,
     compact_json as compact_json,
+    decode_json as decode_json,
     is_list as is_list,
     is_object as is_object,
     named_arguments as named_arguments,

@@ -170,7 +170,7 @@ def test_adapter_names_the_version_of_mcp_that_its_framework_needs(tmp_path: Pat
     (folder / "METADATA").write_text(metadata, encoding="utf-8")
     error = imported("langgraph", tmp_path)
     assert "langgraph needs mcp<2,>=1.9" in error
-    assert "environment of its own" in error
+    assert "its own environment" in error
 
 
 def test_adapter_names_the_command_that_installs_its_framework() -> None:

@@ -16,6 +16,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from operator import is_
 from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeGuard, TypeVar, cast
 
@@ -341,6 +342,27 @@ def utf8_json(value: Any) -> bytes:
         return pydantic_core.to_json(value)
     except ValueError:
         return compact_json(value).encode("utf-8", "surrogatepass")
+
+
+def _whole_or_text(number: str) -> int | str:
+    try:
+        return int(number)
+    except ValueError:  # more digits than Python reads
+        return number
+
+
+def _finite_or_text(number: str) -> float | str:
+    return value if isfinite(value := float(number)) else number
+
+
+_decoder = json.JSONDecoder(
+    parse_constant=str, parse_int=_whole_or_text, parse_float=_finite_or_text
+)  # one for all lines, because `json.loads` creates a new one for each call
+
+
+def decode_json(text: str) -> Any:
+    """Return the value of a JSON text. Numbers that JSON or Python lacks become text."""
+    return _decoder.decode(text)
 
 
 def is_object(value: object) -> TypeGuard[JsonObject]:

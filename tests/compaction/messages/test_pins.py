@@ -125,7 +125,8 @@ async def test_pins_of_every_origin_survive_five_rounds(keeps_originals: bool) -
         2: "Always run the linter before you answer me.",
     }
     option_sets: list[dict[str, Any]] = [
-        {"pinned": ("Speak French.",), "pinned_messages": (3,)},
+        # The host's summary replaces the pinned message.
+        {"pinned": ("Speak French.",), "pinned_messages": (3,), "summary": "Go on."},
         {"pinned": ("Speak French.",)},
         *[{}] * 3,
     ]

@@ -101,7 +101,7 @@ def host(environment: dict[str, str], era: str) -> Generator[Host]:
 DEEP = b"[" * 5_000 + b"]" * 5_000
 ODD = {
     b'{"jsonrpc":"2.0","id":3,"method":"ping","params":{"x":' + DEEP + b"}}": (3, -32700),
-    b'{"id":"a","method":"ping","params":{"x":' + b"9" * 5_000 + b"}}": ("a", -32700),
+    b'{"id":"a","method":"ping","params":{"x":' + b"9" * 5_000 + b"}}": ("a", -32600),
     b'{"method":"ping","params":{"x":' + DEEP + b'},"jsonrpc":"2.0","id":4}': (4, -32700),
     b'{"jsonrpc":"2.0","id":5,"method":"ping","params":[1]}': (5, -32600),
     b'{"jsonrpc":"2.0","id":6,"method":"pi\x01ng"}': (6, -32700),

@@ -155,7 +155,7 @@ async def test_each_summarized_row_has_the_words_that_replace_it(site: Site) -> 
 
 
 async def test_later_rows_are_loaded_in_parts(config: Config) -> None:
-    messages = story(turns=40)
+    messages = story(turns=60)
     async with open_archive(Path(config.archive_folder)) as archive:
         request = CompactRequest(session_id="long", mode="full")
         await compact(messages, request, archive=archive)

@@ -4,13 +4,11 @@ A row that this library wrote has a mark, by which an import recognizes it.
 """
 
 import io
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
-from math import isfinite
 from typing import Any
 
 from context_compaction import formats
@@ -24,33 +22,12 @@ from context_compaction.formats.base import (
     plain_text,
     text_or_none,
 )
-from context_compaction.messages.model import JsonObject, Messages, is_object
+from context_compaction.messages.model import JsonObject, Messages, decode_json, is_object
 
 # Key of the mark in each row of a file that this library wrote. Its value has the ID of the
 # archived session that continues in the file, and the fields of the row's message that were added
 # or replaced for the host.
 MARK = "mcp_server_compaction"
-
-
-def _whole_or_text(number: str) -> int | str:
-    try:
-        return int(number)
-    except ValueError:  # more digits than Python reads
-        return number
-
-
-def _finite_or_text(number: str) -> float | str:
-    return value if isfinite(value := float(number)) else number
-
-
-_decoder = json.JSONDecoder(
-    parse_constant=str, parse_int=_whole_or_text, parse_float=_finite_or_text
-)  # one for all lines, because `json.loads` creates a new one for each call
-
-
-def decode_json(text: str) -> Any:
-    """Return the value of a JSON text. Numbers that JSON or Python lacks become text."""
-    return _decoder.decode(text)
 
 
 @dataclass(frozen=True, slots=True)

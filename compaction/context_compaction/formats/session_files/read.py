@@ -18,7 +18,7 @@ from context_compaction.errors import InvalidMessageError, UnknownFormatError
 from context_compaction.formats import base
 from context_compaction.formats.session_files import model
 from context_compaction.formats.session_files.hosts import SESSION_READERS, kind_of
-from context_compaction.messages.model import JsonObject
+from context_compaction.messages.model import JsonObject, decode_json
 
 MAX_TEXT_BYTES = 512 * 1024 * 1024
 """Largest decompressed size of a file. The largest session seen in the field has 100 MB."""
@@ -146,7 +146,7 @@ def _read_session(data: bytes, name: str) -> model.Session:
     if rest.strip() and model.json_value(first.rpartition(b"\0")[2]) is not None:
         return _session_of(model.read_lines(data), data, name)
     try:
-        document = model.decode_json(data.decode("utf-8"))
+        document = decode_json(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         lines = model.read_lines(data)
         if kind_of(lines.rows) != "messages":  # The first line of a session file is damaged.
