@@ -65,6 +65,9 @@ PLACES = {
     "an error": "PolicyError: {}",
     "a log": "2026-01-01T10:00:00Z worker {}\n[10:00:01] {}\nERROR {}",
     "a chat": "12/05/2026, 10:33 - Bob: {}\n[5.1.26, 9:33:12] Bob: {}\n2026/5/1 10:33 Bob: {}",
+    "a system log": "May  5 10:00:01 host sshd[12]: {}\nnpm ERR! {}\nfatal: {}",
+    "a compiler": "src/main.rs:3: error: {}\nsrc/main.rs:3:5: fatal: {}\nerror: {}",
+    "a cause": "Caused by: java.io.IOException: {}\nE   AssertionError: {}",
     "a patch": "diff --git a/x b/x\n@@ -1 +1 @@ {}",
 }
 
@@ -145,6 +148,8 @@ def test_own_words_after_pasted_text_are_rules(place: str) -> None:
         "Never push to `main`, and use Vec<T> where you can.",
         "Always write <b>bold</b> in the reports.",
         "Note: never use tabs.",
+        "error messages must always be short.",
+        "auth.py:30: never log tokens.",
         "From now on: always run the tests first.",
         "Rule 1: never use tabs.\nRule 2: always use spaces.",
         "Always keep x > 3 and never compare with <.",

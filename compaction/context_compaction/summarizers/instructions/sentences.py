@@ -305,7 +305,9 @@ _WROTE = re.compile(
 _PRINTED = re.compile(
     r"\s*(?:(?P<trace>Traceback \(most|File \".{1,300}\", line \d|at [\w.$<>]{1,200}\("
     r"|Exception in thread|panic: |thread '.{1,100}' panicked|goroutine \d)"
-    r"|[\w.]{0,80}(?:Error|Exception): |\[?\d\d:\d\d:\d\d\b"
+    r"|(?:Caused by: |E {3})?[\w.]{0,80}(?:Error|Exception): |\[?\d\d:\d\d:\d\d\b"
+    r"|(?:[\w./\\-]{1,200}(?::\d{1,9}){1,2}: )?(?:error|fatal): |npm ERR! "
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d "
     r"|\[?\d{1,4}[-./]\d\d?[-./]\d{1,4}[T ,]{1,2}\d\d?:"
     r"|\[?(?:INFO|DEBUG|WARN|WARNING|ERROR|FATAL|TRACE)\b[\]:\s]"
     r"|diff --git |@@ -\d|index [0-9a-f]{7,}|(?:\+\+\+|---) \S)"
