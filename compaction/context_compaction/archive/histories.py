@@ -145,6 +145,7 @@ class HistoryTree:
     # Results of `find`: histories that end within a run, and full hashes by their start.
     _within_runs: dict[str, MessageRun] = field(default_factory=dict[str, MessageRun])
     _full_names: dict[str, str] = field(default_factory=dict[str, str])
+    _numbers: dict[str, list[int]] = field(default_factory=dict[str, list[int]])  # newest results
 
     def add_message(self, name: str, node: MessageNode) -> None:
         """Add a message."""
@@ -174,6 +175,8 @@ class HistoryTree:
             if node.content in self._last_with:
                 self._previous_with[name] = self._last_with[node.content]
             self._last_with[node.content] = name
+        elif self.nodes[name].seq != node.seq:
+            self._numbers.clear()
         self.nodes[name] = node
 
     def _continue(self, name: str, number: int, *before: str) -> None:
@@ -268,6 +271,8 @@ class HistoryTree:
         Raises:
             MissingHistoryError: A part of the history is damaged.
         """
+        if (known := self._numbers.get(head)) is not None:
+            return known
         numbers: dict[int, None] = {}  # newest first
         walks = [self.walk(head)]
         seen = {head}
@@ -280,10 +285,17 @@ class HistoryTree:
             if node.seq != NO_SEQ:
                 numbers.setdefault(node.seq)
             replaced = self.find(node.replaced_head) if node.replaced_head else None
-            if replaced is not None and replaced not in seen:
-                seen.add(replaced)
+            if replaced is None or replaced in seen:
+                continue
+            seen.add(replaced)
+            if (known := self._numbers.get(replaced)) is not None:
+                numbers |= dict.fromkeys(reversed(known))
+            else:
                 walks.append(self.walk(replaced))
-        return [*reversed(numbers)]
+        # The next compaction replaces this history and asks for a longer one.
+        newest = [*self._numbers.items()][-4:]
+        self._numbers = {**dict(newest), head: [*reversed(numbers)]}
+        return self._numbers[head]
 
     def place(self, contents: Sequence[str], chain: Sequence[str], lead: int = 0) -> Placed:
         """Find which messages of a list are known, repeat another history, or are new.
