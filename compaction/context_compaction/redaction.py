@@ -15,6 +15,9 @@ from context_compaction.messages.cache import RecentCache, json_key
 RedactionMode: TypeAlias = Literal["off", "warn", "on"]
 REDACTION_MODES: tuple[RedactionMode, ...] = ("off", "warn", "on")
 
+# Up to this number, searching for each mark is faster than listing all parts of a text.
+_FEW_MARKS = 500
+
 _AnyBlock = TypeVar("_AnyBlock", bound=model.Block | model.Part)
 
 # Values that providers sign and reject if they are changed.
@@ -191,11 +194,16 @@ def _cleaner_of(secrets: Mapping[str, str]) -> Callable[[str], str]:
     for number, (piece, mark) in enumerate(marks.items()):
         by_start.setdefault(piece[:size_chars], []).append((number, piece, mark))
 
-    def clean(text: str) -> str:
+    def may_contain(text: str) -> Iterable[tuple[str, str]]:
+        if len(marks) <= _FEW_MARKS:
+            return marks.items()
         # One long result may have thousands of secrets, of which most texts have none.
         parts = {text[at : at + size_chars] for at in range(len(text))}
         found = [entry for start in parts & by_start.keys() for entry in by_start[start]]
-        for _, piece, mark in sorted(found):
+        return [(piece, mark) for _, piece, mark in sorted(found)]
+
+    def clean(text: str) -> str:
+        for piece, mark in may_contain(text):
             text = text.replace(piece, mark)
         return redact(text)
 
