@@ -47,6 +47,13 @@ def session_file(host: str, number: int) -> bytes:
     return "\n".join([json.dumps(head), *lines, ""]).encode()
 
 
+def claude_code_row(role: str, number: int, content: Any, **fields: Any) -> Json:
+    """Return a row of Claude Code with a message, which follows the row before `number`."""
+    parent = f"u{number - 1}" if number else None
+    message = {"role": role, "content": content}
+    return {"type": role, "uuid": f"u{number}", "parentUuid": parent, "message": message, **fields}
+
+
 async def missing_words(archive: Archive, data: bytes) -> list[str]:
     """Return the words of a session file that a search does not find, each with its line."""
     missing: list[str] = []
@@ -65,10 +72,7 @@ def _claude_code(phrase: _Phrases, number: int) -> Iterator[Json]:
     session = {"sessionId": f"claude-{number}", "cwd": "/srv", "timestamp": _STAMP}
 
     def row(kind: str, n: int, content: Any, **fields: Any) -> Json:
-        parent = f"u{n - 1}" if n else None
-        message = {"role": kind, "content": content}
-        return {"type": kind, "uuid": f"u{n}", "parentUuid": parent, **session, "message": message,
-                **fields}  # fmt: skip
+        return claude_code_row(kind, n, content, **session, **fields)
 
     yield row("user", 0, "Begin.")
     for n in range(1, ROWS_PER_FILE, 10):

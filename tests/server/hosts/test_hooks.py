@@ -18,6 +18,7 @@ from mcp_server_compaction.__main__ import run as program
 from mcp_server_compaction.hosts.hook_events import KINDS, LARGE_CHARS, shortened_result
 
 from tests.server.helpers import Json
+from tests.support.session_rows import claude_code_row
 from tests.support.waiting import eventually
 
 Hook = Callable[..., Any]
@@ -305,14 +306,8 @@ def transcript(path: Path, turns: int = 3) -> Path:
             ("assistant", [{"type": "text", "text": f"Fixed file_{turn}."}]),
         ]
         for role, content in messages:
-            rows.append({
-                "type": role,
-                "uuid": f"u{len(rows)}",
-                "parentUuid": f"u{len(rows) - 1}" if rows else None,
-                "sessionId": "s-1",
-                "timestamp": "2026-11-22T10:00:00Z",
-                "message": {"role": role, "content": content},
-            })  # fmt: skip
+            fields = {"sessionId": "s-1", "timestamp": "2026-11-22T10:00:00Z"}
+            rows.append(claude_code_row(role, len(rows), content, **fields))
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     return path
 

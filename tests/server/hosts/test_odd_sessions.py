@@ -17,20 +17,14 @@ from mcp_server_compaction.hosts import hook
 from mcp_server_compaction.hosts.session_imports import SessionImports
 
 from tests.server.helpers import Json
+from tests.support.session_rows import claude_code_row
 
 Shape = Callable[[Json, str], Any]
 
 
 def row(number: int, content: Any) -> Json:
     role = "assistant" if number % 2 else "user"
-    return {
-        "type": role,
-        "uuid": f"u{number}",
-        "parentUuid": f"u{number - 1}" if number else None,
-        "sessionId": "s-1",
-        "timestamp": "2026-11-22T10:00:00Z",
-        "message": {"role": role, "content": content},
-    }
+    return claude_code_row(role, number, content, sessionId="s-1", timestamp="2026-11-22T10:00:00Z")
 
 
 def without(good: Json, *path: str) -> Json:
